@@ -1,0 +1,142 @@
+"""YAML as a recipe needs it: nothing is guessed, nothing is dropped, and every value knows its line.
+
+PyYAML's safe loader turns the Norwegian code ``no`` into false, ``1e-4`` into a string, ``12:30`` into a
+number, and keeps the last of two equal keys without a word. Here scalars follow the YAML 1.2 core schema
+(https://yaml.org/spec/1.2.2/#103-core-schema), and duplicate keys, aliases, anchors and tags are refused.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from lingraft.errors import RecipeError, nearest
+
+__all__ = ["LinedValue", "parse_value", "parse_yaml", "set_path"]
+
+Path = tuple[str | int, ...]
+
+_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_WORDS: dict[str, Any] = {"": None, "~": None, "null": None, "Null": None, "NULL": None}
+_WORDS |= {word: True for word in ("true", "True", "TRUE")}
+_WORDS |= {word: False for word in ("false", "False", "FALSE")}
+_MAX_DEPTH = 32
+
+
+@dataclass
+class LinedValue:
+    """A parsed document and the line (from 1) on which each of its paths stands."""
+
+    value: Any
+    source: str
+    lines: dict[Path, int] = field(default_factory=dict)
+
+    def where(self, path: Path) -> str:
+        """Return ``file:line: a.b.0`` for a path, with the line of the nearest parent that has one."""
+        line = next((self.lines[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.lines), None)
+        dotted = ".".join(map(str, path))
+        place = f"{self.source}:{line}" if line else self.source
+        return f"{place}: {dotted}" if dotted else place
+
+
+def parse_yaml(text: str, source: str) -> LinedValue:
+    """Return the value of a YAML document with the lines of its parts.
+
+    Raises:
+        RecipeError: the text is not YAML, or uses an alias, an anchor, a tag or a key twice; the message
+            names ``source`` and the line.
+    """
+    try:
+        _refuse_aliases(text, source)
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        raise RecipeError(f"{source}:{line}: not valid YAML: {getattr(error, 'problem', error)}") from error
+    document = LinedValue(None, source)
+    document.value = None if node is None else _build(node, (), document)
+    return document
+
+
+def parse_value(text: str) -> Any:
+    """Return the value of one ``--set`` right-hand side, by the same rules as a whole document."""
+    return parse_yaml(text, "--set").value
+
+
+def _refuse_aliases(text: str, source: str) -> None:
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        line = event.start_mark.line + 1
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise RecipeError(f"{source}:{line}: anchors and aliases are not allowed in a recipe; write the value out")
+        if getattr(event, "tag", None) not in (None, "!"):
+            raise RecipeError(f"{source}:{line}: tags such as {event.tag!r} are not allowed in a recipe")
+
+
+def _build(node: yaml.Node, path: Path, document: LinedValue) -> Any:
+    if len(path) > _MAX_DEPTH:
+        raise RecipeError(f"{document.where(path)}: nested deeper than {_MAX_DEPTH} levels")
+    document.lines.setdefault(path, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        return _build_mapping(node, path, document)
+    if isinstance(node, yaml.SequenceNode):
+        return [_build(child, (*path, index), document) for index, child in enumerate(node.value)]
+    return _scalar(node.value) if node.style is None else node.value
+
+
+def _build_mapping(node: yaml.MappingNode, path: Path, document: LinedValue) -> dict[str, Any]:
+    mapping: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise RecipeError(f"{document.source}:{line}: a key must be plain text")
+        key = key_node.value
+        if key in mapping:
+            first = document.lines[(*path, key)]
+            raise RecipeError(f"{document.source}:{line}: key {key!r} is given twice (first on line {first})")
+        document.lines[(*path, key)] = line
+        mapping[key] = _build(value_node, (*path, key), document)
+    return mapping
+
+
+def _scalar(text: str) -> Any:
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INT.fullmatch(text):
+        return int(text, 0 if text[:2] in ("0o", "0x") else 10)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return text
+
+
+def set_path(root: dict[str, Any], dotted: str, value: Any) -> None:
+    """Put ``value`` at a dotted path such as ``stages.1.mix.en``, making mappings on the way.
+
+    Raises:
+        RecipeError: the path runs through a value that has no parts, or past the end of a list.
+    """
+    *parents, last = dotted.split(".")
+    current: Any = root
+    for depth, part in enumerate(parents):
+        current = _child(current, part, ".".join(parents[: depth + 1]))
+    if isinstance(current, list):
+        current[_index(current, last, dotted)] = value
+    elif isinstance(current, dict):
+        current[last] = value
+    else:
+        raise RecipeError(f"--set {dotted}: {'.'.join(parents)} is the value {current!r}, which has no parts")
+
+
+def _child(current: Any, part: str, so_far: str) -> Any:
+    if isinstance(current, list):
+        return current[_index(current, part, so_far)]
+    if isinstance(current, dict):
+        return current.setdefault(part, {})
+    raise RecipeError(f"--set {so_far}: the parent is the value {current!r}, which has no parts{nearest(part, [])}")
+
+
+def _index(items: list[Any], part: str, dotted: str) -> int:
+    if not part.isdigit() or int(part) >= len(items):
+        raise RecipeError(f"--set {dotted}: {part!r} is not a position in a list of {len(items)} (from 0)")
+    return int(part)

@@ -1,0 +1,470 @@
+"""The frozen Recipe: the one statement of every option.
+
+The command line (``--set path=value``), the Python API and the docs table all come from these classes.
+A recipe states only what differs from the defaults; the resolved copy goes into the run folder.
+"""
+
+import re
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from lingraft.errors import RecipeError, nearest
+from lingraft.quantities import Fraction, LanguageCode, Length, TokenCount
+from lingraft.strict_yaml import LinedValue, parse_value, parse_yaml, set_path
+
+__all__ = [
+    "Batch",
+    "Choice",
+    "Corpus",
+    "Documents",
+    "Ema",
+    "EmbeddingInit",
+    "Languages",
+    "LearningRate",
+    "Measure",
+    "MixSpec",
+    "Optimizer",
+    "Recipe",
+    "Stage",
+    "Vocabulary",
+    "differing_paths",
+    "dump_recipe",
+    "load_recipe",
+]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_SHARES_TOLERANCE = 1e-6
+_TRAIN_WORDS = ("all", "embeddings", "new_embeddings")
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+
+
+class _Part(BaseModel):
+    """A frozen part of the recipe that refuses keys it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_keys(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            for key in data:
+                if key not in cls.model_fields:
+                    known = ", ".join(cls.model_fields)
+                    raise PydanticCustomError(
+                        "unknown_key",
+                        "unknown key {key}{hint} (known: {known})",
+                        {"key": repr(key), "hint": nearest(str(key), cls.model_fields), "known": known, "tail": key},
+                    )
+        return data
+
+
+def _tuple_of(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+class Languages(_Part):
+    """The language that the base model is good at, and the one it is to learn."""
+
+    source: LanguageCode
+    target: LanguageCode
+
+    @model_validator(mode="after")
+    def _differ(self) -> "Languages":
+        if self.source == self.target:
+            raise ValueError(f"source and target are both {self.source!r}")
+        return self
+
+
+class Corpus(_Part):
+    """Where one corpus of text lies and how its documents are read.
+
+    ``path`` is a file, a folder or a glob of ``.txt``, ``.jsonl`` or ``.parquet`` (``.gz``, ``.zst``), or a list of
+    them; with ``split`` it is the name of a Hugging Face dataset.
+    """
+
+    path: str | Annotated[tuple[str, ...], Field(min_length=1)]
+    language: LanguageCode | None = None
+    text: str = "text"
+    split: str | None = None
+    revision: str | None = None
+    validation: Fraction = 0.05
+    max_documents: Annotated[int, Field(gt=0)] | None = None
+    bad_lines: Literal["error", "skip"] = "error"
+    max_bad_fraction: Fraction = 0.001
+    normalise: Literal["none", "nfc"] = "none"
+    deduplicate: bool = True
+    min_characters: Annotated[int, Field(ge=1)] = 1
+    max_epochs: Annotated[float, Field(gt=0)] = 4.0
+
+    _tuple = field_validator("path", mode="before")(_tuple_of)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths as a tuple, whether one or several were given."""
+        return (self.path,) if isinstance(self.path, str) else self.path
+
+
+class Documents(_Part):
+    """What stands at the borders of a document in the token stream.
+
+    ``auto`` for ``start`` is what the base tokenizer itself puts in front of a text (nothing for SmolLM2,
+    BOS for Llama); for ``end`` it is the tokenizer's EOS. ``condition_on`` is the token that likelihoods are
+    conditioned on and that is never scored; ``auto`` is BOS, or EOS where there is no BOS.
+    """
+
+    start: str = "auto"
+    end: str = "auto"
+    condition_on: str = "auto"
+
+
+class Vocabulary(_Part):
+    """How the vocabulary grows.
+
+    ``veto_per_million`` is how often a new merge may fire per million source tokens of the protected sample;
+    0 leaves the sample's segmentation as it was, token for token.
+    """
+
+    method: Literal["keep", "expand"] = "expand"
+    new_tokens: Annotated[int, Field(gt=0)] = 2000
+    min_count: Annotated[int, Field(ge=1)] = 10
+    max_characters: Annotated[int, Field(ge=2)] = 24
+    veto_per_million: Annotated[float, Field(ge=0)] = 0.0
+    allow_digits: bool = False
+    max_source_drift: Fraction = 0.01
+    row_multiple: Annotated[int, Field(ge=1)] = 64
+
+
+class EmbeddingInit(_Part):
+    """How the rows of new tokens are filled; ``output`` matters for untied models only."""
+
+    input: str = "subword_mean"
+    output: str | None = None
+    options: dict[str, Any] = {}
+
+
+class MixSpec(_Part):
+    """Which share of the training tokens each corpus supplies, over the course of a stage.
+
+    Written short, ``{eu: 0.9, en: 0.1}``, it is constant; with ``schedule`` it names a registered schedule and
+    carries its options, as in ``{schedule: step, at: 10%, before: {eu: 0.8, en: 0.2}, after: {eu: 1.0}}``.
+    """
+
+    schedule: str = "constant"
+    options: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_short_form(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or "options" in data:
+            return data
+        if "schedule" not in data:
+            return {"schedule": "constant", "options": {"mix": _shares(data, ())}}
+        options = {key: value for key, value in data.items() if key != "schedule"}
+        return {"schedule": data["schedule"], "options": {k: _option(k, v) for k, v in options.items()}}
+
+    def corpora(self) -> set[str]:
+        """Return the names of the corpora that have a positive share at some time."""
+        mixtures = [value for value in self.options.values() if isinstance(value, dict)]
+        return {name for mixture in mixtures for name, share in mixture.items() if share > 0}
+
+
+def _option(name: str, value: Any) -> Any:
+    if isinstance(value, dict):
+        return _shares(value, (name,))
+    if isinstance(value, str) and value.strip().endswith("%"):
+        return float(value.strip()[:-1]) / 100
+    return value
+
+
+def _shares(shares: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, float]:
+    prefix = "".join(f"{part}: " for part in path)
+    for name, share in shares.items():
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise ValueError(f"{prefix}the share of {name!r} must lie between 0 and 1, not {share!r}")
+    total = sum(shares.values())
+    if abs(total - 1) > _SHARES_TOLERANCE:
+        listed = ", ".join(f"{name} {share:g}" for name, share in shares.items())
+        raise ValueError(f"{prefix}the shares of a mix must sum to 1; these sum to {total:g} ({listed})")
+    return {name: float(share) for name, share in shares.items()}
+
+
+class LearningRate(_Part):
+    """A peak, a linear warm-up to it, and a shape that leads from it to ``floor`` × peak at the stage's end."""
+
+    schedule: str = "cosine"
+    peak: Annotated[float, Field(gt=0, lt=1)]
+    warmup: Length = 0.05
+    floor: Fraction = 0.033
+
+
+class Optimizer(_Part):
+    """AdamW (arXiv 1711.05101) with the constants of arXiv 2506.00288's released configuration.
+
+    Tables of embeddings are never decayed while only some of their rows learn.
+    """
+
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: Annotated[float, Field(gt=0)] = 1e-8
+    weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    clip: Annotated[float, Field(gt=0)] = 1.0
+
+    _tuple = field_validator("betas", mode="before")(_tuple_of)
+
+
+class Ema(_Part):
+    """Averaging of weights; ``live`` is arXiv 2506.00288's: the average replaces the weights being trained."""
+
+    kind: Literal["live"] = "live"
+    decay: Annotated[float, Field(gt=0, lt=1)] = 0.92
+    every: Annotated[int, Field(ge=1)] = 1
+
+
+class Batch(_Part):
+    """How many tokens an optimiser step sees, and how they are cut into forward passes."""
+
+    tokens: TokenCount = 65_536
+    sequence_length: Annotated[int, Field(ge=8)] = 512
+    micro_batch: Annotated[int, Field(ge=1)] = 4
+
+    @model_validator(mode="after")
+    def _whole_sequences(self) -> "Batch":
+        if self.tokens == 0 or self.tokens % self.sequence_length:
+            raise ValueError(
+                f"tokens {self.tokens} must be a multiple of sequence_length {self.sequence_length}, at least one"
+            )
+        return self
+
+    @property
+    def sequences(self) -> int:
+        """Sequences per optimiser step."""
+        return self.tokens // self.sequence_length
+
+
+class Stage(_Part):
+    """One stage: what trains, on which mix, for how many tokens, how fast.
+
+    ``train`` is ``all``, ``embeddings`` (every row of the input and output matrices), ``new_embeddings`` (the rows
+    of new tokens only), or a list of patterns over parameter names.
+    """
+
+    name: Name
+    train: str | tuple[str, ...] = "all"
+    tokens: TokenCount
+    mix: MixSpec
+    lr: LearningRate
+    batch: Batch = Batch()
+    optimizer: Optimizer = Optimizer()
+    ema: Ema | None = None
+    checkpoint_every: Length = 0.25
+
+    @field_validator("train", mode="before")
+    @classmethod
+    def _known_word(cls, value: Any) -> Any:
+        if isinstance(value, str) and value not in _TRAIN_WORDS:
+            known = ", ".join(_TRAIN_WORDS)
+            raise ValueError(f"{value!r} is not one of {known}, nor a list of patterns{nearest(value, _TRAIN_WORDS)}")
+        return _tuple_of(value)
+
+    @property
+    def num_steps(self) -> int:
+        """Optimiser steps: the stage's tokens over the batch's, rounded up."""
+        return -(-self.tokens // self.batch.tokens)
+
+
+class Choice(_Part):
+    """A registered name with its options, as in ``{name: random_copy, num_items: 16}``; a bare name is enough."""
+
+    name: str
+    options: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_short_form(cls, data: Any) -> Any:
+        if isinstance(data, str):
+            return {"name": data}
+        if isinstance(data, dict) and "name" in data and "options" not in data:
+            return {"name": data["name"], "options": {k: v for k, v in data.items() if k != "name"}}
+        return data
+
+
+class Measure(_Part):
+    """What is measured, when, and on how much.
+
+    ``at`` lists points of every stage, dense early because that is where forgetting happens
+    (arXiv 2506.00288, sec. 4); the base model is always measured first. Heavy probes run at stage ends only.
+    """
+
+    at: tuple[Fraction, ...] = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
+    bits_per_byte: tuple[LanguageCode, ...] | None = None
+    validation_bytes: Annotated[int, Field(ge=1000)] = 200_000
+    segment_bytes: Annotated[int, Field(ge=64)] = 2048
+    probes: tuple[Choice, ...] = (Choice(name="random_copy"), Choice(name="copain"))
+    parameter_shift: bool = True
+    batch_size: Annotated[int, Field(ge=1)] = 8
+    samples: tuple[str, ...] = ()
+    sample_tokens: Annotated[int, Field(ge=1)] = 40
+
+    _tuples = field_validator("at", "bits_per_byte", "probes", "samples", mode="before")(_tuple_of)
+
+
+class Recipe(_Part):
+    """Everything that decides a run. Frozen: two recipes that are equal give the same weights."""
+
+    name: Name
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    base_model: Annotated[str, Field(min_length=1)]
+    revision: str | None = None
+    languages: Languages
+    corpora: Annotated[dict[Name, Corpus], Field(min_length=1)]
+    documents: Documents = Documents()
+    vocabulary: Vocabulary = Vocabulary()
+    embeddings: EmbeddingInit = EmbeddingInit()
+    precision: Literal["bf16", "fp32"] = "bf16"
+    stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
+    measure: Measure = Measure()
+
+    _tuples = field_validator("stages", mode="before")(_tuple_of)
+
+    @model_validator(mode="after")
+    def _names_agree(self) -> "Recipe":
+        known = self.corpora
+        for index, stage in enumerate(self.stages):
+            for name in sorted({n for v in stage.mix.options.values() if isinstance(v, dict) for n in v}):
+                if name not in known:
+                    listed = ", ".join(known)
+                    raise _at(("stages", index, "mix"), f"unknown corpus {name!r}{nearest(name, known)} (known: {listed})")
+            if stage.train == "new_embeddings" and self.vocabulary.method == "keep":
+                raise _at(("stages", index, "train"), "new_embeddings needs new rows, but vocabulary.method is keep")
+        self._refuse_repeated_stage_names()
+        self._refuse_unmeasurable_languages()
+        return self
+
+    def _refuse_repeated_stage_names(self) -> None:
+        seen: dict[str, int] = {"base": -1, "expanded": -1}
+        for index, stage in enumerate(self.stages):
+            if stage.name in seen:
+                raise _at(("stages", index, "name"), f"{stage.name!r} is taken; stage names must differ (base and expanded are ours)")
+            seen[stage.name] = index
+
+    def _refuse_unmeasurable_languages(self) -> None:
+        spoken = {self.language_of(name) for name in self.corpora}
+        for role in ("source", "target"):
+            code = getattr(self.languages, role)
+            if code not in spoken:
+                raise _at(("languages", role), f"no corpus is in {code!r} (corpora are in: {', '.join(sorted(spoken))})")
+        for index, code in enumerate(self.measure.bits_per_byte or ()):
+            if code not in spoken:
+                raise _at(("measure", "bits_per_byte", index), f"no corpus is in {code!r} to hold text out from")
+
+    def language_of(self, corpus: str) -> str:
+        """Return the language of a corpus: what it states, else its name."""
+        return self.corpora[corpus].language or corpus
+
+    def measured_languages(self) -> tuple[str, ...]:
+        """Return the languages whose bits per byte are measured, the target first."""
+        if self.measure.bits_per_byte is not None:
+            return self.measure.bits_per_byte
+        spoken = dict.fromkeys([self.languages.target, self.languages.source])
+        return tuple(spoken | dict.fromkeys(self.language_of(name) for name in self.corpora))
+
+    @property
+    def total_tokens(self) -> int:
+        """Training tokens over all stages, in whole steps."""
+        return sum(stage.num_steps * stage.batch.tokens for stage in self.stages)
+
+
+def _at(path: tuple[str | int, ...], message: str) -> PydanticCustomError:
+    return PydanticCustomError("inconsistent", "{message}", {"message": message, "tail": path})
+
+
+def load_recipe(path: str | Path, overrides: typing.Sequence[str] = ()) -> Recipe:
+    """Return the recipe in a YAML file, with ``path=value`` overrides put over it.
+
+    Relative paths in it are relative to the file's own folder.
+
+    Raises:
+        RecipeError: the file is missing, is not strict YAML, or says something that cannot be used; all
+            faults are listed, each with file, line, recipe path, value and what is allowed.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise RecipeError(f"{path}: no such recipe file")
+    try:
+        document = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{path}: byte {error.start} is not UTF-8") from error
+    if not isinstance(document.value, dict):
+        raise RecipeError(f"{path}: a recipe is a mapping of keys to values, not {type(document.value).__name__}")
+    _make_paths_absolute(document.value, path.parent)
+    for override in overrides:
+        dotted, separator, text = override.partition("=")
+        if not separator or not dotted:
+            raise RecipeError(f"--set {override}: write path=value, as in stages.1.mix.en=0.2")
+        set_path(document.value, dotted, parse_value(text))
+    return _validate(document)
+
+
+def _make_paths_absolute(raw: dict[str, Any], folder: Path) -> None:
+    """Read relative corpus and model paths from the recipe's own folder; hub names are left alone."""
+    corpora = raw.get("corpora")
+    for corpus in corpora.values() if isinstance(corpora, dict) else ():
+        if isinstance(corpus, dict) and "split" not in corpus:
+            given = corpus.get("path")
+            if isinstance(given, str):
+                corpus["path"] = str(folder / given)
+            elif isinstance(given, list):
+                corpus["path"] = [str(folder / item) if isinstance(item, str) else item for item in given]
+    base = raw.get("base_model")
+    if isinstance(base, str) and (base.startswith(".") or (folder / base).exists()):
+        raw["base_model"] = str(folder / base)
+
+
+def _validate(document: LinedValue) -> Recipe:
+    try:
+        return Recipe.model_validate(document.value)
+    except ValidationError as error:
+        lines = [_describe(document, detail) for detail in error.errors()]
+        raise RecipeError("\n".join(lines)) from error
+
+
+def _describe(document: LinedValue, detail: Any) -> str:
+    path = tuple(part for part in detail["loc"] if _is_real(document.value, part))
+    tail = detail.get("ctx", {}).get("tail", ())
+    path += tail if isinstance(tail, tuple) else (tail,)
+    message = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] not in ("unknown_key", "inconsistent", "value_error", "missing"):
+        message += f" (given: {detail['input']!r})"
+    return f"{document.where(path)}: {message}"
+
+
+def _is_real(value: Any, part: str | int) -> bool:
+    """Whether a part of pydantic's location is a key of ours, not the name of one branch of a union."""
+    return isinstance(part, int) or bool(_NAME.fullmatch(str(part))) and not str(part).startswith(("tuple[", "function-"))
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """Return the resolved recipe as YAML: every option, defaults included; reading it gives an equal recipe."""
+    return yaml.dump(recipe.model_dump(mode="json"), allow_unicode=True, sort_keys=False, width=100)
+
+
+def differing_paths(one: Recipe, other: Recipe) -> list[str]:
+    """Return ``path: a → b`` for every value in which two recipes differ."""
+    left, right = dict(_flatten(one.model_dump(mode="json"))), dict(_flatten(other.model_dump(mode="json")))
+    paths = sorted(left.keys() | right.keys())
+    return [f"{p}: {left.get(p)!r} → {right.get(p)!r}" for p in paths if left.get(p) != right.get(p)]
+
+
+def _flatten(value: Any, path: str = "") -> typing.Iterator[tuple[str, Any]]:
+    if isinstance(value, dict | list) and value:
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, child in items:
+            yield from _flatten(child, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, value

@@ -1,0 +1,225 @@
+"""The run folder: what a run is made of on disk, and the rules by which it may be touched.
+
+    runs/name/
+      recipe.yaml          the resolved recipe
+      environment.json     versions and machine, from an allow-list
+      steps/               one marker per finished step: the hash of its inputs
+      corpora/             cleaned documents, split, with a data report
+      base/                the base model, where it had to be converted first
+      vocabulary/          the expanded tokenizer, its learned tokens and its gates
+      embeddings/          the expanded model, with the origin of every row
+      tokens/              token stores, one per corpus and tokenizer hash
+      stages/1-name/       checkpoints while it runs, weights when it is done
+      measurements.jsonl   every number (see lingraft.measurement)
+      samples.jsonl        the same prompts before and after
+      model/               the exported model
+      report.html
+
+Whatever appears here appears whole: files are written under another name, synced, and renamed.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from lingraft.errors import RunFolderError
+from lingraft.measurement import Measurement, read_measurements, write_measurements
+from lingraft.recipe import Recipe, differing_paths, dump_recipe, load_recipe
+from lingraft.version import __version__
+
+__all__ = ["Run", "fingerprint", "hash_file", "publish_folder", "write_file"]
+
+_PACKAGES = ("accelerate", "gguf", "numpy", "plotly", "safetensors", "tokenizers", "torch", "transformers")
+
+
+def fingerprint(value: Any) -> str:
+    """Return 16 hex digits that change when a JSON-able value changes."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a text file so that at any moment it is the old one or the new one, whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    _sync(path.parent)
+
+
+def publish_folder(path: Path, fill: Callable[[Path], None]) -> Path:
+    """Make a folder appear whole: ``fill`` writes under another name, then all is synced and renamed.
+
+    A folder that was there before is replaced; a failed ``fill`` leaves it as it was. Files get the usual
+    modes (safetensors writes 0600).
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        fill(temporary)
+        _settle(temporary)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    if path.exists():
+        retired = path.with_name(f".{path.name}.{os.getpid()}.old.tmp")
+        path.rename(retired)
+        temporary.rename(path)
+        shutil.rmtree(retired)
+    else:
+        temporary.rename(path)
+    _sync(path.parent)
+    return path
+
+
+def _settle(folder: Path) -> None:
+    umask = os.umask(0)
+    os.umask(umask)
+    for item in sorted(folder.rglob("*")):
+        if item.is_file():
+            item.chmod(0o666 & ~umask)
+        _sync(item)
+    _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Run:
+    """A handle on one run folder, held by one process at a time.
+
+    Use it as a context manager: the folder is locked inside. Reading needs no lock.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._lock = FileLock(self.folder / ".lock")
+
+    def __enter__(self) -> "Run":
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout as error:
+            raise RunFolderError(f"{self.folder}: another process is working in this run folder") from error
+        self._remove_orphans()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+    def _remove_orphans(self) -> None:
+        """Clear what a killed process had not published: only names of the form that we make."""
+        for orphan in self.folder.rglob(".*.tmp"):
+            shutil.rmtree(orphan) if orphan.is_dir() else orphan.unlink()
+
+    def adopt(self, recipe: Recipe) -> None:
+        """Make this folder the run of ``recipe``, or check that it already is.
+
+        Raises:
+            RunFolderError: the folder holds a run of another recipe (the differences are listed), or files that are
+                no run at all.
+        """
+        stored = self.path("recipe.yaml")
+        if stored.exists():
+            differences = differing_paths(load_recipe(stored), recipe)
+            if differences:
+                listed = "\n  ".join(differences)
+                raise RunFolderError(
+                    f"{self.folder} holds a run of another recipe; nothing was changed. Choose another folder (--to), "
+                    f"or undo these:\n  {listed}"
+                )
+            return
+        strangers = [p.name for p in self.folder.iterdir() if p.name != ".lock"]
+        if strangers:
+            raise RunFolderError(f"{self.folder} is not empty and is not a run folder (it holds {strangers[0]!r})")
+        write_file(self.path("environment.json"), json.dumps(describe_environment(), indent=2))
+        write_file(stored, dump_recipe(recipe))
+
+    @property
+    def recipe(self) -> Recipe:
+        """The resolved recipe of this run."""
+        path = self.path("recipe.yaml")
+        if not path.exists():
+            raise RunFolderError(f"{self.folder} is not a run folder: it has no recipe.yaml")
+        return load_recipe(path)
+
+    def path(self, *parts: str) -> Path:
+        """Return a path inside the folder."""
+        return self.folder.joinpath(*parts)
+
+    def step(self, name: str, inputs: Mapping[str, Any], action: Callable[[], Mapping[str, Any] | None]) -> dict[str, Any]:
+        """Do a step, or skip it when it was finished with the same inputs; return what it recorded.
+
+        The marker is written after everything the step made is in place, so a killed step is done again.
+        """
+        marker = self.path("steps", f"{name}.json")
+        key = fingerprint(inputs)
+        if (found := self.finished(name)) is not None and found["inputs"] == key:
+            return dict(found["record"])
+        record = dict(action() or {})
+        write_file(marker, json.dumps({"inputs": key, "record": record}, ensure_ascii=False, indent=1))
+        return record
+
+    def finished(self, name: str) -> dict[str, Any] | None:
+        """Return the marker of a finished step: its ``inputs`` hash and its ``record``; None if it is not done."""
+        marker = self.path("steps", f"{name}.json")
+        return json.loads(marker.read_text(encoding="utf-8")) if marker.exists() else None
+
+    def measure(self, rows: Iterable[Measurement]) -> None:
+        """Append rows to ``measurements.jsonl``."""
+        write_measurements(self.path("measurements.jsonl"), rows)
+
+    def measurements(self) -> list[Measurement]:
+        """Return all rows so far."""
+        return list(read_measurements(self.path("measurements.jsonl")))
+
+    @property
+    def measured_bytes(self) -> int:
+        """The length of ``measurements.jsonl``: a checkpoint stores it, so that resuming can go back to it."""
+        path = self.path("measurements.jsonl")
+        return path.stat().st_size if path.exists() else 0
+
+    def forget_measurements_after(self, num_bytes: int) -> None:
+        """Drop rows that were made after a checkpoint: the resumed run makes them again."""
+        path = self.path("measurements.jsonl")
+        if path.exists() and path.stat().st_size > num_bytes:
+            with path.open("r+b") as file:
+                file.truncate(num_bytes)
+
+
+def describe_environment() -> dict[str, Any]:
+    """Return versions and the machine's kind; no variable of the environment, no name, no path."""
+    versions = {"lingraft": __version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return {"versions": versions, "system": platform.system(), "machine": platform.machine(), "cpu_count": os.cpu_count()}

@@ -36,6 +36,7 @@ __all__ = [
     "differing_paths",
     "dump_recipe",
     "load_recipe",
+    "parse_recipe",
 ]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -86,7 +87,8 @@ class Corpus(_Part):
     """Where one corpus of text lies and how its documents are read.
 
     ``path`` is a file, a folder or a glob of ``.txt``, ``.jsonl`` or ``.parquet`` (``.gz``, ``.zst``), or a list of
-    them; with ``split`` it is the name of a Hugging Face dataset.
+    them; with ``split`` it is the name of a Hugging Face dataset. ``validation`` is the share held out, decided by a
+    hash of each document's content; of its ``id`` where translations of one page must fall on the same side.
     """
 
     path: str | Annotated[tuple[str, ...], Field(min_length=1)]
@@ -95,6 +97,7 @@ class Corpus(_Part):
     split: str | None = None
     revision: str | None = None
     validation: Fraction = 0.05
+    split_by: Literal["content", "id"] = "content"
     max_documents: Annotated[int, Field(gt=0)] | None = None
     bad_lines: Literal["error", "skip"] = "error"
     max_bad_fraction: Fraction = 0.001
@@ -411,8 +414,14 @@ def load_recipe(path: str | Path, overrides: typing.Sequence[str] = ()) -> Recip
     return _validate(document)
 
 
+def parse_recipe(text: str, source: str) -> Recipe:
+    """Return the recipe in a YAML text, its paths as they stand; raises as :func:`load_recipe` does."""
+    return _validate(parse_yaml(text, source))
+
+
 def _make_paths_absolute(raw: dict[str, Any], folder: Path) -> None:
     """Read relative corpus and model paths from the recipe's own folder; hub names are left alone."""
+    folder = folder.resolve()
     corpora = raw.get("corpora")
     for corpus in corpora.values() if isinstance(corpora, dict) else ():
         if isinstance(corpus, dict) and "split" not in corpus:

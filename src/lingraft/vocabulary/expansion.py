@@ -1,0 +1,98 @@
+"""What an expansion is: the old and the new tokenizer, and how every new token is made of old ones."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lingraft.errors import VocabularyError
+from lingraft.vocabulary.tokenizer_file import TokenizerFile
+
+__all__ = ["NewToken", "VocabularyExpansion", "keep_vocabulary", "open_expansion"]
+
+
+@dataclass(frozen=True)
+class NewToken:
+    """A new token: its id, its spelling in the file, the old ids that spelled it before, and its count when learned."""
+
+    id: int
+    spelling: str
+    pieces: tuple[int, ...]
+    count: int
+
+    def text(self, tokenizer: TokenizerFile) -> str:
+        """Return the token as people read it."""
+        return tokenizer.decode([self.id])
+
+
+@dataclass(frozen=True)
+class VocabularyExpansion:
+    """An old tokenizer, a new one, and the decomposition of each new token.
+
+    Old ids are unchanged in the new tokenizer, so the kept pairs are ``(id, id)`` for every old id.
+
+    Attributes:
+        method: ``keep`` or ``expand``.
+        target_tokens: tokens of the target sample after 0, 1, 2, … new tokens: the fertility curve as it was learned.
+    """
+
+    method: str
+    old: TokenizerFile
+    new: TokenizerFile
+    new_tokens: tuple[NewToken, ...]
+    target_tokens: tuple[int, ...] = ()
+
+    @property
+    def num_old(self) -> int:
+        """Ids of the old tokenizer."""
+        return self.old.num_ids
+
+    @property
+    def num_new(self) -> int:
+        """How many tokens were added."""
+        return len(self.new_tokens)
+
+    def summary(self) -> dict[str, Any]:
+        """Return everything but the tokenizers, as plain values for ``expansion.json``."""
+        tokens = [
+            {"id": t.id, "text": t.text(self.new), "spelling": t.spelling, "count": t.count, "pieces": list(t.pieces)}
+            for t in self.new_tokens
+        ]
+        return {
+            "method": self.method,
+            "family": self.old.family,
+            "num_old": self.num_old,
+            "num_new": self.num_new,
+            "old_sha256": self.old.sha256,
+            "new_sha256": self.new.sha256,
+            "target_tokens": list(self.target_tokens),
+            "new_tokens": tokens,
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write ``tokenizer.json`` and ``expansion.json``."""
+        (folder / "tokenizer.json").write_text(self.new.text, encoding="utf-8")
+        text = json.dumps(self.summary(), ensure_ascii=False, indent=1)
+        (folder / "expansion.json").write_text(text, encoding="utf-8")
+
+
+def keep_vocabulary(tokenizer: TokenizerFile) -> VocabularyExpansion:
+    """Return the expansion by nothing: the control arm, in which the new tokenizer is the old one."""
+    return VocabularyExpansion("keep", tokenizer, tokenizer, ())
+
+
+def open_expansion(folder: Path, old: TokenizerFile) -> VocabularyExpansion:
+    """Return the expansion that was saved in a folder.
+
+    Raises:
+        VocabularyError: it was made from another tokenizer than ``old``, or its tokenizer was changed since.
+    """
+    stored = json.loads((folder / "expansion.json").read_text(encoding="utf-8"))
+    new = TokenizerFile.open(folder)
+    if (stored["old_sha256"], stored["new_sha256"]) != (old.sha256, new.sha256):
+        raise VocabularyError(f"{folder}: this expansion does not belong to {old.source}, or tokenizer.json was changed")
+    tokens: Sequence[NewToken] = [
+        NewToken(t["id"], t["spelling"], tuple(t["pieces"]), t["count"]) for t in stored["new_tokens"]
+    ]
+    return VocabularyExpansion(stored["method"], old, new, tuple(tokens), tuple(stored["target_tokens"]))

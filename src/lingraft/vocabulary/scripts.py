@@ -1,0 +1,52 @@
+"""Scripts of characters: which writing systems a text uses, and which a token is bound to."""
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+
+import regex
+
+__all__ = ["dominant_scripts", "partial_character_range", "script_of"]
+
+_COMMON = regex.compile(r"[\p{Script=Common}\p{Script=Inherited}]")
+_SCRIPTS = (
+    "Latin Arabic Devanagari Cyrillic Greek Han Hangul Hiragana Katakana Hebrew Bengali Tamil Telugu Kannada Malayalam "
+    "Gujarati Gurmukhi Oriya Sinhala Thai Lao Khmer Myanmar Tibetan Georgian Armenian Ethiopic Mongolian Thaana Syriac "
+    "Nko Cherokee Canadian_Aboriginal Tifinagh Javanese Balinese Sundanese Bopomofo Yi Ol_Chiki Meetei_Mayek Vai Adlam"
+).split()
+_PATTERNS = {name: regex.compile(rf"\p{{Script={name}}}") for name in _SCRIPTS}
+
+
+@lru_cache(maxsize=65536)
+def script_of(character: str) -> str | None:
+    """Return the Unicode script of a letter or mark, ``None`` for what belongs to no one script (space, digit, ``.``)."""
+    if _COMMON.match(character):
+        return None
+    return next((name for name, pattern in _PATTERNS.items() if pattern.match(character)), "Other")
+
+
+def dominant_scripts(texts: Iterable[str], at_least: float = 0.05) -> set[str]:
+    """Return the scripts that supply at least that share of the letters of a text sample."""
+    characters = Counter(character for text in texts for character in text if unicodedata.category(character)[0] in "LM")
+    counts: Counter[str] = Counter()
+    for character, count in characters.items():
+        if (script := script_of(character)) is not None:
+            counts[script] += count
+    total = counts.total()
+    return {script for script, count in counts.items() if count >= at_least * total}
+
+
+def partial_character_range(raw: bytes) -> tuple[int, int] | None:
+    """Return the code points that the unfinished UTF-8 sequence ``raw`` can still become, or None if it can become none."""
+    lead = raw[0] if raw else 0
+    size = 2 if 0xC2 <= lead <= 0xDF else 3 if 0xE0 <= lead <= 0xEF else 4 if 0xF0 <= lead <= 0xF4 else 0
+    if not size or len(raw) >= size or any(not 0x80 <= byte <= 0xBF for byte in raw[1:]):
+        return None
+    missing = size - len(raw)
+    value = lead & (0xFF >> (size + 1))
+    for byte in raw[1:]:
+        value = value << 6 | byte & 0x3F
+    low, high = value << 6 * missing, (value + 1 << 6 * missing) - 1
+    floor = {2: 0x80, 3: 0x800, 4: 0x10000}[size]
+    return max(low, floor), min(high, 0x10FFFF)

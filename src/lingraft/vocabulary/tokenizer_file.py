@@ -1,0 +1,185 @@
+"""A ``tokenizer.json``: read, understood, encoded with, and grown without moving anything.
+
+Slow tokenizer classes are never needed. Everything that encodes text in lingraft goes through here, so that
+training, measurement and the gates see the same ids.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from lingraft.errors import VocabularyError
+
+__all__ = ["TokenizerFile", "bytes_to_spelling", "spelling_to_bytes"]
+
+
+def _byte_alphabet() -> dict[int, str]:
+    """Return GPT-2's reversible map from bytes to printable characters (the spelling of byte-level tokens)."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    spelled = {byte: chr(byte) for byte in printable}
+    others = (byte for byte in range(256) if byte not in spelled)
+    return spelled | {byte: chr(256 + n) for n, byte in enumerate(others)}
+
+
+_SPELLED = _byte_alphabet()
+_UNSPELLED = {character: byte for byte, character in _SPELLED.items()}
+
+
+def bytes_to_spelling(raw: bytes) -> str:
+    """Return the byte-level spelling of raw bytes, as in ``b" the"`` → ``"Ġthe"``."""
+    return "".join(_SPELLED[byte] for byte in raw)
+
+
+def spelling_to_bytes(spelling: str) -> bytes | None:
+    """Return the bytes that a byte-level token stands for, or None if it is not spelled in the byte alphabet."""
+    try:
+        return bytes(_UNSPELLED[character] for character in spelling)
+    except KeyError:
+        return None
+
+
+class TokenizerFile:
+    """A tokenizer as its ``tokenizer.json`` defines it.
+
+    Args:
+        text: the whole file.
+        source: what to call it in messages.
+
+    Raises:
+        VocabularyError: the text is not a tokenizer, or its ids are not one id per token.
+    """
+
+    def __init__(self, text: str, source: str) -> None:
+        self.source = source
+        try:
+            self.raw: dict[str, Any] = json.loads(text)
+            self._tokenizer = Tokenizer.from_str(text)
+        except Exception as error:
+            raise VocabularyError(f"{source}: not a tokenizer.json that can be read: {error}") from error
+        # Text is text: '<|endoftext|>' written in a corpus must not become the control token.
+        self._tokenizer.encode_special_tokens = True
+        self.text = text
+        self._refuse_shared_ids()
+
+    @classmethod
+    def open(cls, folder: Path) -> "TokenizerFile":
+        """Read ``tokenizer.json`` from a model folder."""
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise VocabularyError(f"{folder}: no tokenizer.json; a fast tokenizer is needed (AutoTokenizer saves one)")
+        return cls(path.read_text(encoding="utf-8"), str(path))
+
+    def _refuse_shared_ids(self) -> None:
+        by_id: dict[int, str] = {}
+        for token, token_id in self.vocabulary.items():
+            if by_id.setdefault(token_id, token) != token:
+                raise VocabularyError(f"{self.source}: id {token_id} belongs to both {by_id[token_id]!r} and {token!r}")
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of the file's text: stores and checkpoints are bound to it."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @cached_property
+    def vocabulary(self) -> dict[str, int]:
+        """Token → id, added tokens included."""
+        return dict(self._tokenizer.get_vocab(with_added_tokens=True))
+
+    @cached_property
+    def merges(self) -> list[tuple[str, str]]:
+        """The merge list of a BPE file, in the order of rank; empty for other models."""
+        merges = self.raw["model"].get("merges", [])
+        return [tuple(m.split(" ", 1)) if isinstance(m, str) else tuple(m) for m in merges]
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """Ids of the added tokens that are marked special."""
+        return frozenset(entry["id"] for entry in self.raw.get("added_tokens") or () if entry.get("special"))
+
+    @property
+    def num_ids(self) -> int:
+        """One more than the largest id: the rows that a matrix must have at least."""
+        return max(self.vocabulary.values()) + 1
+
+    @cached_property
+    def family(self) -> str:
+        """What kind of tokenizer this is: ``byte_bpe``, ``sentencepiece_bpe``, ``unigram``, ``wordpiece`` or ``other``."""
+        model = self.raw["model"]
+        kind = model.get("type")
+        if kind == "BPE":
+            if "ByteLevel" in _part_types(self.raw.get("pre_tokenizer")) and not model.get("byte_fallback"):
+                return "byte_bpe"
+            return "sentencepiece_bpe"
+        return {"Unigram": "unigram", "WordPiece": "wordpiece"}.get(str(kind), "other")
+
+    def id_of(self, token: str) -> int | None:
+        """Return the id of a token by its spelling in the file, or None."""
+        return self.vocabulary.get(token)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text: no BOS, no EOS, control tokens spelled in the text read as plain text."""
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of one text, as :meth:`encode_batch` does."""
+        return self.encode_batch([text])[0]
+
+    def encode_words(self, texts: Sequence[str]) -> Iterable[tuple[int, ...]]:
+        """Yield the ids of each pre-token ("word") of the texts: merges never cross these borders."""
+        for encoding in self._tokenizer.encode_batch(list(texts), add_special_tokens=False):
+            ids, words = encoding.ids, encoding.word_ids
+            start = 0
+            for position in range(1, len(ids) + 1):
+                if position == len(ids) or words[position] != words[start]:
+                    yield tuple(ids[start:position])
+                    start = position
+
+    def leading_ids(self) -> list[int]:
+        """Return the ids that the tokenizer itself puts in front of a text (BOS, or nothing)."""
+        plain, whole = self.encode("a"), self._tokenizer.encode("a").ids
+        return whole[: whole.index(plain[0])] if plain[0] in whole else []
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids; control tokens are kept."""
+        return self._tokenizer.decode(list(ids), skip_special_tokens=False)
+
+    @cached_property
+    def _bare_model(self) -> Tokenizer:
+        bare = {k: None for k in ("normalizer", "pre_tokenizer", "post_processor")}
+        model = self.raw["model"] | {"ignore_merges": False}
+        return Tokenizer.from_str(json.dumps(self.raw | bare | {"model": model, "added_tokens": []}))
+
+    def encode_by_merges(self, spelling: str) -> list[int]:
+        """Return what merges alone make of a spelling: no pre-tokenizer and no whole-word look-up."""
+        return list(self._bare_model.encode(spelling, add_special_tokens=False).ids)
+
+    def extended(self, tokens: Sequence[str], merges: Sequence[tuple[str, str]]) -> "TokenizerFile":
+        """Return this tokenizer with tokens and merges appended; every old id and merge keeps its place.
+
+        Added tokens get a row of their own in the model's vocabulary at their old id. Without it, loading a file
+        whose vocabulary has grown moves them behind it (seen with Llama 3: BOS went from 128000 to 129000).
+        """
+        model = dict(self.raw["model"])
+        vocabulary = dict(model["vocab"])
+        for entry in self.raw.get("added_tokens") or ():
+            vocabulary.setdefault(entry["content"], entry["id"])
+        first = self.num_ids
+        vocabulary |= {token: first + n for n, token in enumerate(tokens)}
+        model["vocab"] = vocabulary
+        as_text = bool(model["merges"]) and isinstance(model["merges"][0], str)
+        model["merges"] = list(model["merges"]) + [f"{a} {b}" if as_text else [a, b] for a, b in merges]
+        text = json.dumps(self.raw | {"model": model}, ensure_ascii=False, indent=1)
+        return TokenizerFile(text, f"{self.source} (expanded)")
+
+
+def _part_types(part: dict[str, Any] | None) -> set[str]:
+    """Return the types of a pre-tokenizer and, for a sequence, of its members."""
+    if not part:
+        return set()
+    members = part.get("pretokenizers") or part.get("normalizers") or []
+    return {part["type"]}.union(*(_part_types(member) for member in members))

@@ -5,6 +5,7 @@ converted once.
 """
 
 import contextlib
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -91,7 +92,8 @@ def convert_gguf(path: Path, folder: Path) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     reader = open_gguf(path)
-    with quiet_transformers():
+    # The loader draws a progress bar of its own for every tensor, past transformers' switch for them.
+    with quiet_transformers(), contextlib.redirect_stderr(io.StringIO()):
         loaded = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
         config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
         tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)

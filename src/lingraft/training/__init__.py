@@ -1,0 +1,1 @@
+"""The training room: learning rate, loss, averaging, checkpoints, and the loop of one stage."""

@@ -1,0 +1,166 @@
+"""Checkpoints that can be trusted, or are not used.
+
+    checkpoints/step-00000040/
+      model.safetensors       the weights that the stage trains, fp32, raw
+      optimizer.safetensors   AdamW's moments and counters by parameter name
+      average.safetensors     the EMA's anchor, if there is one
+      manifest.json           sizes and SHA-256 of the files, step, fingerprints, and the caller's state
+
+A folder appears whole, by rename; resuming takes the newest whose every byte is as the manifest says, and falls back to the
+one before it otherwise. Weight files hold tensors and JSON only, so loading one cannot run code.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from lingraft.errors import CheckpointError
+from lingraft.run import hash_file, publish_folder
+
+__all__ = ["Checkpoint", "latest_checkpoint", "optimizer_tensors", "prune_checkpoints", "restore_optimizer", "save_checkpoint"]
+
+_FORMAT = 1
+_PREFIX = "step-"
+_SPARE_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A verified checkpoint: where it is, the step it was made after, and the state that was saved with it."""
+
+    folder: Path
+    step: int
+    state: Mapping[str, Any]
+
+    def tensors(self, group: str) -> dict[str, Tensor]:
+        """Return a group of tensors (``model``, ``optimizer``, ``average``); empty if it was not saved."""
+        path = self.folder / f"{group}.safetensors"
+        return load_file(path) if path.exists() else {}
+
+
+def save_checkpoint(
+    folder: Path, step: int, groups: Mapping[str, Mapping[str, Tensor]], fingerprints: Mapping[str, str], state: Mapping[str, Any]
+) -> Path:
+    """Publish a checkpoint and return its folder.
+
+    Args:
+        folder: the stage's ``checkpoints`` folder.
+        step: optimiser steps done.
+        groups: name of the file → tensors; an empty group makes no file.
+        fingerprints: what must be equal when resuming (recipe, tokenizer, data).
+        state: anything else, as plain values.
+
+    Raises:
+        CheckpointError: the disk has not the room, or a tensor is not finite. Older checkpoints are untouched.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    _refuse_full_disk(folder, groups)
+    _refuse_non_finite(groups)
+
+    def fill(temporary: Path) -> None:
+        files = {}
+        for group, tensors in groups.items():
+            if tensors:
+                path = temporary / f"{group}.safetensors"
+                save_file({name: t.detach().contiguous() for name, t in tensors.items()}, path)
+                files[path.name] = {"bytes": path.stat().st_size, "sha256": hash_file(path)}
+        manifest = {"format": _FORMAT, "step": step, "files": files, "fingerprints": dict(fingerprints), "state": dict(state)}
+        (temporary / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+
+    return publish_folder(folder / f"{_PREFIX}{step:08d}", fill)
+
+
+def latest_checkpoint(folder: Path, fingerprints: Mapping[str, str]) -> tuple[Checkpoint | None, list[str]]:
+    """Return the newest checkpoint that verifies (None if there is no checkpoint at all) and what was passed over.
+
+    Raises:
+        CheckpointError: there are checkpoints and none verifies, or the newest sound one belongs to another recipe,
+            tokenizer or data.
+    """
+    passed_over: list[str] = []
+    candidates = sorted(folder.glob(f"{_PREFIX}*"), reverse=True)
+    for candidate in candidates:
+        try:
+            manifest = _verified_manifest(candidate)
+        except CheckpointError as error:
+            passed_over.append(str(error))
+            continue
+        differing = [key for key, value in fingerprints.items() if manifest["fingerprints"].get(key) != value]
+        if differing:
+            raise CheckpointError(f"{candidate}: it was made with another {', '.join(differing)}; it cannot be resumed from")
+        return Checkpoint(candidate, manifest["step"], manifest["state"]), passed_over
+    if candidates:
+        listed = "\n  ".join(passed_over)
+        raise CheckpointError(f"{folder}: no checkpoint can be trusted; delete the folder to start the stage again:\n  {listed}")
+    return None, []
+
+
+def _verified_manifest(folder: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        files = manifest["files"]
+        if manifest["format"] != _FORMAT:
+            raise CheckpointError(f"{folder.name}: format {manifest['format']}, this version reads {_FORMAT}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder.name}: manifest.json is missing or damaged ({type(error).__name__})") from error
+    for name, entry in files.items():
+        path = folder / name
+        if not path.is_file() or path.stat().st_size != entry["bytes"]:
+            raise CheckpointError(f"{folder.name}: {name} is missing or has another length than was written")
+        if hash_file(path) != entry["sha256"]:
+            raise CheckpointError(f"{folder.name}: {name} has other bytes than were written")
+    return dict(manifest)
+
+
+def prune_checkpoints(folder: Path, keep: int = 2) -> None:
+    """Delete all but the newest ``keep`` checkpoints (at least one stays); the manifest goes first."""
+    for old in sorted(folder.glob(f"{_PREFIX}*"), reverse=True)[max(1, keep) :]:
+        (old / "manifest.json").unlink(missing_ok=True)
+        shutil.rmtree(old)
+
+
+def _refuse_full_disk(folder: Path, groups: Mapping[str, Mapping[str, Tensor]]) -> None:
+    needed = sum(t.numel() * t.element_size() for tensors in groups.values() for t in tensors.values()) + _SPARE_BYTES
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise CheckpointError(f"{folder}: a checkpoint needs {needed / 2**20:.0f} MiB and {free / 2**20:.0f} MiB are free")
+
+
+def _refuse_non_finite(groups: Mapping[str, Mapping[str, Tensor]]) -> None:
+    for group, tensors in groups.items():
+        for name, tensor in tensors.items():
+            if not torch.isfinite(tensor).all():
+                raise CheckpointError(f"{group}: {name} holds values that are not finite; such weights are never saved")
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
+    """Return an optimiser's state as flat tensors, keyed ``name::part``."""
+    return {
+        f"{names[parameter]}::{part}": torch.as_tensor(value)
+        for parameter, parts in optimizer.state.items()
+        for part, value in parts.items()
+    }
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str], saved: Mapping[str, Tensor]) -> None:
+    """Put saved state back, by name.
+
+    Raises:
+        CheckpointError: the state is of other parameters than the optimiser's.
+    """
+    parameters = {names[parameter]: parameter for group in optimizer.param_groups for parameter in group["params"]}
+    restored: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in saved.items():
+        name, _, part = key.rpartition("::")
+        restored.setdefault(name, {})[part] = tensor
+    if not restored.keys() <= parameters.keys():
+        raise CheckpointError(f"the optimiser's state is of other parameters: {sorted(restored.keys() - parameters.keys())[:3]}")
+    for name, parts in restored.items():
+        optimizer.state[parameters[name]] = dict(parts)

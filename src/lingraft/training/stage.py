@@ -1,0 +1,282 @@
+"""One stage: the loop, on one screen.
+
+A stage is a run of its own that starts from a folder of weights. What it does at a step is a function of the step number and
+the weights alone, so a killed stage goes on from its last checkpoint as if nothing had happened.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lingraft.corpus.loader import Batch, SequenceLoader
+from lingraft.errors import InterruptedRunError, TrainingError
+from lingraft.model.base import Head, hidden_states
+from lingraft.model.freeze import Trainable, frozen_digests, prove_frozen
+from lingraft.training.checkpoint import (
+    latest_checkpoint,
+    optimizer_tensors,
+    prune_checkpoints,
+    restore_optimizer,
+    save_checkpoint,
+)
+from lingraft.training.ema import LiveEma
+from lingraft.training.learning_rate import learning_rate
+from lingraft.training.loss import chunked_cross_entropy
+
+__all__ = ["StageCallbacks", "StagePlan", "StepReport", "train_stage"]
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """The numbers of a stage, in steps.
+
+    Attributes:
+        name: of the stage.
+        seed: for what is random inside the model (dropout).
+        num_steps: optimiser steps.
+        micro_batch: sequences per forward pass.
+        dtype: the type of matrix products; weights and their updates are fp32 in any case.
+        peak_rate: see :func:`lingraft.training.learning_rate.learning_rate`.
+        warmup_steps: see there.
+        floor: see there.
+        schedule: see there.
+        betas: AdamW's.
+        eps: AdamW's.
+        weight_decay: AdamW's, on matrices; vectors are not decayed, nor tables of which only some rows learn.
+        clip: largest norm of the gradient.
+        ema: ``(decay, every)`` of :class:`LiveEma`, or None.
+        checkpoint_at: steps after which a checkpoint is made.
+        measure_at: steps after which ``measure`` is called.
+    """
+
+    name: str
+    seed: int
+    num_steps: int
+    micro_batch: int
+    dtype: torch.dtype
+    peak_rate: float
+    warmup_steps: int
+    floor: float = 0.0
+    schedule: str = "cosine"
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    ema: tuple[float, int] | None = None
+    checkpoint_at: frozenset[int] = frozenset()
+    measure_at: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What one step did: losses are nats per token, by corpus."""
+
+    step: int
+    tokens: int
+    learning_rate: float
+    gradient_norm: float
+    losses: Mapping[str, float]
+    counts: Mapping[str, int]
+
+
+@dataclass
+class StageCallbacks:
+    """What the loop tells, and asks, the outside.
+
+    Attributes:
+        on_step: called after every step.
+        measure: called with the step after which to measure, the model being in evaluation mode.
+        should_stop: asked after every step; true means save and stop.
+        save_state: plain values to keep with a checkpoint.
+        load_state: is given them back when the stage goes on from that checkpoint.
+        on_note: one-line remarks for the user.
+    """
+
+    on_step: Callable[[StepReport], None] = lambda _: None
+    measure: Callable[[int], None] = lambda _: None
+    should_stop: Callable[[], bool] = lambda: False
+    save_state: Callable[[], dict[str, Any]] = dict
+    load_state: Callable[[Mapping[str, Any]], None] = lambda _: None
+    on_note: Callable[[str], None] = lambda _: None
+
+
+@dataclass
+class _Loop:
+    """The moving parts of a stage: what a checkpoint saves and restores."""
+
+    model: nn.Module
+    head: Head
+    trainable: Trainable
+    plan: StagePlan
+    optimizer: torch.optim.AdamW
+    ema: LiveEma | None
+    parameters: dict[str, nn.Parameter]
+    consumed: str = field(default_factory=lambda: hashlib.sha256(b"").hexdigest())
+
+    @property
+    def names(self) -> dict[Tensor, str]:
+        return {parameter: name for name, parameter in self.parameters.items()}
+
+    def save(self, folder: Path, step: int, fingerprints: Mapping[str, str], state: dict[str, Any]) -> None:
+        groups = {
+            "model": self.parameters,
+            "optimizer": optimizer_tensors(self.optimizer, self.names),
+            "average": self.ema.state() if self.ema else {},
+        }
+        save_checkpoint(folder, step, groups, fingerprints, state | {"consumed": self.consumed})
+        prune_checkpoints(folder)
+
+    def restore(self, folder: Path, fingerprints: Mapping[str, str], callbacks: StageCallbacks) -> int:
+        """Go back to the newest sound checkpoint; return the steps done, 0 if there is none."""
+        checkpoint, passed_over = latest_checkpoint(folder, fingerprints)
+        for reason in passed_over:
+            callbacks.on_note(f"checkpoint passed over: {reason}")
+        if checkpoint is None:
+            return 0
+        weights = checkpoint.tensors("model")
+        if weights.keys() != self.parameters.keys():
+            raise TrainingError(f"{checkpoint.folder}: it trained other parameters than this stage does")
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.copy_(weights[name])
+        restore_optimizer(self.optimizer, self.names, checkpoint.tensors("optimizer"))
+        if self.ema:
+            self.ema.load(checkpoint.tensors("average"))
+        self.consumed = checkpoint.state["consumed"]
+        callbacks.load_state(checkpoint.state)
+        return checkpoint.step
+
+
+def train_stage(
+    model: nn.Module,
+    head: Head,
+    trainable: Trainable,
+    loader: SequenceLoader,
+    plan: StagePlan,
+    checkpoints: Path,
+    fingerprints: Mapping[str, str],
+    callbacks: StageCallbacks,
+) -> int:
+    """Train a stage to its end, from its newest checkpoint if there is one; return how many frozen pieces were proved still.
+
+    Args:
+        model: the stage's starting weights, in fp32, with ``requires_grad`` set by
+            :func:`lingraft.model.freeze.choose_trainable`; changed in place.
+        head: of the model.
+        trainable: what trains.
+        loader: the batches.
+        plan: the numbers.
+        checkpoints: the folder for checkpoints.
+        fingerprints: what a checkpoint must agree with to be resumed from.
+        callbacks: the outside.
+
+    Raises:
+        InterruptedRunError: ``should_stop`` said so; a checkpoint was made.
+        TrainingError: a loss or gradient is not finite, or nothing learns.
+        FrozenMovedError: something frozen moved.
+    """
+    still = frozen_digests(model, trainable)
+    loop = _start(model, head, trainable, plan)
+    done = loop.restore(checkpoints, fingerprints, callbacks)
+    for step in range(done, plan.num_steps):
+        report = _step(loop, loader.batch(step), step)
+        callbacks.on_step(report)
+        if step == 0:
+            _remark_on_first_loss(report, head, callbacks)
+        if step + 1 in plan.measure_at:
+            model.eval()
+            callbacks.measure(step + 1)
+        stopping = callbacks.should_stop()
+        if stopping or step + 1 in plan.checkpoint_at:
+            loop.save(checkpoints, step + 1, fingerprints, callbacks.save_state())
+        if stopping and step + 1 < plan.num_steps:
+            raise InterruptedRunError(f"stopped in stage {plan.name!r} after step {step + 1} of {plan.num_steps}; it is saved")
+    model.eval()
+    return prove_frozen(model, trainable, still)
+
+
+def _start(model: nn.Module, head: Head, trainable: Trainable, plan: StagePlan) -> _Loop:
+    every = dict(model.named_parameters())
+    parameters = {name: every[name] for name in trainable.names}
+    partial = set(trainable.tables) if trainable.first_new_row else set()
+    decayed = [p for name, p in parameters.items() if p.ndim >= 2 and name not in partial]
+    plain = [p for name, p in parameters.items() if p.ndim < 2 or name in partial]
+    groups = [{"params": decayed, "weight_decay": plan.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW([g for g in groups if g["params"]], lr=plan.peak_rate, betas=plan.betas, eps=plan.eps)
+    ema = LiveEma(parameters, decay=plan.ema[0], every=plan.ema[1]) if plan.ema else None
+    return _Loop(model, head, trainable, plan, optimizer, ema, parameters)
+
+
+def _step(loop: _Loop, batch: Batch, step: int) -> StepReport:
+    """Do one optimiser step: every token of the batch weighs the same, however it is cut into forward passes."""
+    plan, tokens = loop.plan, torch.from_numpy(batch.tokens)
+    loop.model.train()
+    # Dropout's noise is a function of the step, so that there is no generator state to save.
+    torch.manual_seed(int.from_bytes(hashlib.sha256(f"{plan.seed}/{plan.name}/{step}".encode()).digest()[:7], "little"))
+    rate = learning_rate(
+        step, num_steps=plan.num_steps, warmup_steps=plan.warmup_steps, peak=plan.peak_rate, floor=plan.floor, schedule=plan.schedule
+    )
+    for group in loop.optimizer.param_groups:
+        group["lr"] = rate
+    losses = torch.cat([_accumulate(loop, rows, tokens) for rows in torch.arange(len(tokens)).split(plan.micro_batch)])
+    loop.trainable.mask_gradients(loop.parameters)
+    norm = torch.nn.utils.clip_grad_norm_(list(loop.parameters.values()), plan.clip).item()
+    _refuse_a_bad_step(loop, losses, norm, batch, step)
+    loop.optimizer.step()
+    loop.optimizer.zero_grad(set_to_none=True)
+    if loop.ema:
+        loop.ema.update(step + 1)
+    loop.consumed = hashlib.sha256(loop.consumed.encode() + batch.tokens.tobytes()).hexdigest()
+    return _report(batch, losses, rate, norm, step)
+
+
+def _accumulate(loop: _Loop, rows: Tensor, tokens: Tensor) -> Tensor:
+    """Add the gradients of some rows, weighted by the tokens of the whole step; return their losses by row."""
+    inputs, targets = tokens[rows, :-1], tokens[rows, 1:]
+    with _autocast(loop.plan.dtype):
+        hidden = hidden_states(loop.model, inputs)
+    total, losses = chunked_cross_entropy(hidden.flatten(0, 1), targets.flatten(), loop.head, dtype=loop.plan.dtype)
+    (total / tokens[:, 1:].numel()).backward()
+    return losses.view(targets.shape)
+
+
+def _autocast(dtype: torch.dtype) -> AbstractContextManager[Any]:
+    return nullcontext() if dtype == torch.float32 else torch.autocast("cpu", dtype=dtype)
+
+
+def _refuse_a_bad_step(loop: _Loop, losses: Tensor, norm: float, batch: Batch, step: int) -> None:
+    if not (math.isfinite(norm) and torch.isfinite(losses).all()):
+        raise TrainingError(
+            f"stage {loop.plan.name!r}, step {step + 1}: the loss or the gradient is not finite (norm {norm}; corpora "
+            f"{sorted(set(batch.corpora))}); the step was not made, the last checkpoint is sound"
+        )
+    if step == 0:
+        learning = {name for name, p in loop.parameters.items() if p.grad is not None and bool(p.grad.any())}
+        deaf = [name for name in loop.trainable.tables if name in loop.parameters and name not in learning]
+        if not learning or deaf:
+            raise TrainingError(f"stage {loop.plan.name!r}: no gradient reaches {deaf or 'anything that should train'}")
+
+
+def _report(batch: Batch, losses: Tensor, rate: float, norm: float, step: int) -> StepReport:
+    by_row = losses.double().mean(dim=1).tolist()
+    rows = {name: [value for value, own in zip(by_row, batch.corpora, strict=True) if own == name] for name in sorted(set(batch.corpora))}
+    length = losses.shape[1]
+    means = {name: sum(values) / len(values) for name, values in rows.items()}
+    return StepReport(step + 1, losses.numel(), rate, norm, means, {name: len(values) * length for name, values in rows.items()})
+
+
+def _remark_on_first_loss(report: StepReport, head: Head, callbacks: StageCallbacks) -> None:
+    guessing = math.log(head.num_ids)
+    for corpus, loss in report.losses.items():
+        if loss > guessing:
+            callbacks.on_note(
+                f"the first loss on {corpus} is {loss:.2f} nats a token, worse than guessing ({guessing:.2f}): look at the "
+                "initial embeddings, or whether tokenizer and weights belong together"
+            )

@@ -13,9 +13,7 @@ def run(texts, rejects=None, **options):
         "max_documents": None,
     } | options
     documents = [Document(text, "eu", str(number)) for number, text in enumerate(texts)]
-    return [
-        d.text for d in clean(documents, rejects=rejects if rejects is not None else Rejects(), **settings)
-    ]
+    return [d.text for d in clean(documents, rejects=rejects if rejects is not None else Rejects(), **settings)]
 
 
 @pytest.mark.parametrize(

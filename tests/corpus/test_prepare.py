@@ -24,17 +24,12 @@ def source(tmp_path):
 
 
 def prepare(source: Path, name: str = "eu", **options):
-    return prepare_corpus(
-        name, source.parents[1] / "out" / name, paths=[str(source)], **{"validation": 0.2} | options
-    )
+    return prepare_corpus(name, source.parents[1] / "out" / name, paths=[str(source)], **{"validation": 0.2} | options)
 
 
 def test_every_document_lands_on_one_side(source):
     record = prepare(source)
-    sides = [
-        list(read_prepared(source.parents[1] / "out/eu" / f"{side}.jsonl"))
-        for side in ("train", "validation")
-    ]
+    sides = [list(read_prepared(source.parents[1] / "out/eu" / f"{side}.jsonl")) for side in ("train", "validation")]
     assert [len(side) for side in sides] == [record["train_documents"], record["validation_documents"]]
     assert {d.id for side in sides for d in side} == {f"p{n}" for n in range(100)}
     assert sides[0][0].text.endswith("\u2028Bai.")
@@ -52,9 +47,7 @@ def test_record_and_report_agree(source):
     assert report["bytes"] == record["train_bytes"] + record["validation_bytes"]
     assert report["scripts"] == {"Latin": 1000}
     assert report["leakage"] == 0.0
-    assert report["sources"] == [
-        {"file": "eu.jsonl", "bytes": source.stat().st_size, "sha256": hash_file(source)}
-    ]
+    assert report["sources"] == [{"file": "eu.jsonl", "bytes": source.stat().st_size, "sha256": hash_file(source)}]
     assert [entry["reason"] for entry in report["rejects"]] == [
         "exact duplicate of an earlier document",
         "white space only",

@@ -16,9 +16,7 @@ from lingraft.errors import CorpusError, MissingExtraError
 GOOD = b'{"text": "Kaixo"}\n'
 
 
-def read(
-    path: Path, policy: str = "error", limit: float = 1.0, rejects: Rejects | None = None
-) -> list[Document]:
+def read(path: Path, policy: str = "error", limit: float = 1.0, rejects: Rejects | None = None) -> list[Document]:
     return list(
         read_files(
             [path],
@@ -87,9 +85,7 @@ def test_share_of_skipped_lines_has_a_limit(tmp_path, limit, fails):
     if not fails:
         assert len(read(path, "skip", limit)) == 1
         return
-    with pytest.raises(
-        CorpusError, match=r"corpora\.eu: 1 of 2 lines .50\.00%.*max_bad_fraction 49\.00%.*not JSON: 1"
-    ):
+    with pytest.raises(CorpusError, match=r"corpora\.eu: 1 of 2 lines .50\.00%.*max_bad_fraction 49\.00%.*not JSON: 1"):
         read(path, "skip", limit)
 
 
@@ -167,9 +163,7 @@ def test_decompression_bomb_is_refused(tmp_path, pack, monkeypatch):
 
 
 def test_zstd_window_is_limited(tmp_path):
-    parameters = zstandard.ZstdCompressionParameters(
-        window_log=28, compression_level=1, write_content_size=False
-    )
+    parameters = zstandard.ZstdCompressionParameters(window_log=28, compression_level=1, write_content_size=False)
     packed = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     path = write(tmp_path, "a.jsonl.zst", packed.compress(GOOD) + packed.flush())
     with pytest.raises(CorpusError, match="too much memory"):

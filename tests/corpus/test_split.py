@@ -38,8 +38,7 @@ def test_by_id_a_page_and_its_translation_fall_on_one_side():
 
 def test_by_content_equal_texts_fall_on_one_side():
     assert all(
-        is_held_out(document(f"a {n}"), 0.5, "content")
-        == is_held_out(document(f" a\n{n}", "y"), 0.5, "content")
+        is_held_out(document(f"a {n}"), 0.5, "content") == is_held_out(document(f" a\n{n}", "y"), 0.5, "content")
         for n in range(50)
     )
 
@@ -64,9 +63,7 @@ def test_thirteen_words_in_a_row_are_a_leak(train, share):
 
 def test_scripts_without_spaces_leak_by_character():
     assert (
-        find_leakage(
-            [document("我今天在北京大观园里看见了一只猫")], [document("他说:今天在北京大观园里看见了一只狗")]
-        )
+        find_leakage([document("我今天在北京大观园里看见了一只猫")], [document("他说:今天在北京大观园里看见了一只狗")])
         == 1.0
     )
 

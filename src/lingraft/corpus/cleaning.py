@@ -108,11 +108,7 @@ def clean(
                 _note_marks(document.text, rejects)
                 yield document
             else:
-                rejects.add(
-                    RejectSample(
-                        f"{document.corpus}/{document.id}", None, None, reason, escape(document.text)
-                    )
-                )
+                rejects.add(RejectSample(f"{document.corpus}/{document.id}", None, None, reason, escape(document.text)))
 
     return islice(kept(), max_documents)
 

@@ -145,8 +145,7 @@ def _refuse_empty(sides: dict[str, _Side], fraction: float, rejects: Rejects, wh
         raise CorpusError(f"{where}: an empty corpus: no document is left (rejected: {rejects.reasons()})")
     if train == 0 and fraction < 1:
         raise CorpusError(
-            f"{where}: all {validation} documents are held out, none is left to train on; "
-            f"lower {where}.validation"
+            f"{where}: all {validation} documents are held out, none is left to train on; lower {where}.validation"
         )
     if validation == 0 and fraction > 0:
         raise CorpusError(

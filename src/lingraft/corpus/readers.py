@@ -94,9 +94,7 @@ def _decode(line: Line) -> str:
 
 
 def _refuse_line(path: Path, line: Line, error: BadValueError, bad: BadValues) -> None:
-    sample = RejectSample(
-        str(path), line.number, line.byte + error.offset, error.reason, escape(line.content)
-    )
+    sample = RejectSample(str(path), line.number, line.byte + error.offset, error.reason, escape(line.content))
     bad.refuse(sample, error.hint)
 
 
@@ -118,9 +116,7 @@ def _parse_json(line: Line) -> dict[str, Any]:
         text = _decode(line)
         value = json.loads(text, object_pairs_hook=_object_without_repeats)
     except BadValueError as error:
-        raise (
-            error if line.ended or error.reason != "not UTF-8" else BadValueError(_CUT_OFF, error.offset)
-        ) from error
+        raise (error if line.ended or error.reason != "not UTF-8" else BadValueError(_CUT_OFF, error.offset)) from error
     except json.JSONDecodeError as error:
         offset = len(text[: error.pos].encode())
         raise BadValueError("not JSON" if line.ended else _CUT_OFF, offset, f" ({error.msg})") from error
@@ -204,8 +200,7 @@ def _parquet_rows(path: Path, text_field: str, where: str) -> Iterator[dict[str,
             columns = [name for name in dict.fromkeys((text_field, "id")) if name in names]
             for batch in table.iter_batches(batch_size=_PARQUET_BATCH, columns=columns):
                 yield from (
-                    dict(zip(columns, cells, strict=True))
-                    for cells in zip(*(batch[c] for c in columns), strict=True)
+                    dict(zip(columns, cells, strict=True)) for cells in zip(*(batch[c] for c in columns), strict=True)
                 )
     except (pyarrow.ArrowException, OSError) as error:
         raise CorpusError(f"{path}: cannot be read as parquet: {error}") from error

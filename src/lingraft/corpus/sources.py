@@ -48,9 +48,7 @@ def _expand(given: str, where: str) -> list[Path]:
         return [file for file in _walk(path) if _is_readable(file)]
     if glob.has_magic(given):
         return [
-            match
-            for match in map(Path, glob.glob(given, recursive=True))
-            if match.is_file() and _is_readable(match)
+            match for match in map(Path, glob.glob(given, recursive=True)) if match.is_file() and _is_readable(match)
         ]
     raise CorpusError(f"{where}: {given!r} does not exist{_nearest_existing(path)}{_hub_hint(path)}")
 

@@ -97,9 +97,7 @@ class TokenStore:
         return self.tokens[start : int(self.document_ends[index])]
 
 
-def store_name(
-    corpus: str, tokenizer_sha256: str, corpus_sha256: str, start_id: int | None, end_id: int
-) -> str:
+def store_name(corpus: str, tokenizer_sha256: str, corpus_sha256: str, start_id: int | None, end_id: int) -> str:
     """Return a folder name that another tokenizer, text or document border cannot have: ``eu-1f3c…``."""
     return f"{corpus}-{fingerprint([_FORMAT, tokenizer_sha256, corpus_sha256, start_id, end_id])}"
 
@@ -204,8 +202,7 @@ class _Writer:
         for extreme in (min(ids), max(ids)):
             if not 0 <= extreme < self._vocabulary_size:
                 raise CorpusError(
-                    f"document {number} encodes to id {extreme}; the vocabulary has "
-                    f"{self._vocabulary_size} entries"
+                    f"document {number} encodes to id {extreme}; the vocabulary has {self._vocabulary_size} entries"
                 )
         for special in {*self._start, *self._end}:
             if special in ids:
@@ -228,15 +225,12 @@ def open_store(folder: Path, *, tokenizer_sha256: str, corpus_sha256: str) -> To
         ("text", corpus_sha256, manifest.corpus_sha256),
     ):
         if wanted != found:
-            raise CorpusError(
-                f"{folder}: these tokens are of another {what} ({found[:12]}…, not {wanted[:12]}…)"
-            )
+            raise CorpusError(f"{folder}: these tokens are of another {what} ({found[:12]}…, not {wanted[:12]}…)")
     for name, wanted in ((_TOKENS, manifest.tokens_sha256), (_INDEX, manifest.index_sha256)):
         path = folder / name
         if not path.is_file() or hash_file(path) != wanted:
             raise CorpusError(
-                f"{path}: missing, truncated or altered since it was written; "
-                f"remove {folder} to have it made anew"
+                f"{path}: missing, truncated or altered since it was written; remove {folder} to have it made anew"
             )
     tokens = np.memmap(folder / _TOKENS, dtype=f"<u{manifest.width}", mode="r")
     ends = np.memmap(folder / _INDEX, dtype="<u8", mode="r")
@@ -252,8 +246,7 @@ def _read_manifest(folder: Path) -> Manifest:
         raise CorpusError(f"{path}: not the manifest of a token store: {error}") from error
     if manifest.format != _FORMAT or manifest.width not in (2, 4):
         raise CorpusError(
-            f"{path}: format {manifest.format}, width {manifest.width}; "
-            f"known are format {_FORMAT}, width 2 or 4"
+            f"{path}: format {manifest.format}, width {manifest.width}; known are format {_FORMAT}, width 2 or 4"
         )
     return manifest
 
@@ -263,9 +256,7 @@ def _check_borders(tokens: NDArray[Any], ends: NDArray[np.uint64], manifest: Man
     starts = np.concatenate([np.zeros(1, dtype=np.uint64), ends[:-1]])
     fits = len(ends) == manifest.num_documents and len(tokens) == manifest.num_tokens == int(ends[-1])
     if not fits or bool((ends <= starts).any()):
-        raise CorpusError(
-            f"{folder}: {_INDEX} does not divide {_TOKENS} into {manifest.num_documents} documents"
-        )
+        raise CorpusError(f"{folder}: {_INDEX} does not divide {_TOKENS} into {manifest.num_documents} documents")
     if bool((tokens[ends - np.uint64(1)] != manifest.end_id).any()):
         raise CorpusError(f"{folder}: a document does not end with the end token {manifest.end_id}")
     if manifest.start_id is not None and bool((tokens[starts] != manifest.start_id).any()):

@@ -151,7 +151,5 @@ class _Unpacked(io.RawIOBase):
             ) from error
         self._total += len(chunk or b"")
         if self._total > max(_RATIO_MATTERS_FROM, _MAX_RATIO * self._packed_size):
-            raise CorpusError(
-                f"{self._path}: unpacks to more than {_MAX_RATIO} times its {self._packed_size} bytes"
-            )
+            raise CorpusError(f"{self._path}: unpacks to more than {_MAX_RATIO} times its {self._packed_size} bytes")
         return chunk

@@ -1,0 +1,212 @@
+"""The model card: README.md of an exported model, from its recipe and its measurements."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lingraft.measurement import Measurement
+from lingraft.quantities import format_tokens
+from lingraft.recipe import MixSpec, Recipe, Stage
+from lingraft.report.escaping import markdown_text
+from lingraft.report.evidence import summary_of
+from lingraft.report.reading import RunRecord, read_record
+from lingraft.report.rows import MeasuredRow, format_value, language_name, measured_rows
+from lingraft.version import __version__
+
+__all__ = ["model_card"]
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_RESULTS = (
+    "bits_per_byte|probe/random_copy/accuracy|probe/copain/(exact_match|element_picker)|fertility|"
+    "segmentation_drift|shift/mean_l2"
+)
+_LOADING = """```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+folder = "path/to/this/folder"
+tokenizer = AutoTokenizer.from_pretrained(folder)
+model = AutoModelForCausalLM.from_pretrained(folder)
+prompt = tokenizer("…", return_tensors="pt")
+print(tokenizer.decode(model.generate(**prompt, max_new_tokens=40)[0]))
+```"""
+_MEASURING = (
+    "Bits per byte: sum of −log₂ p over the tokens of held-out text, divided by its UTF-8 bytes; "
+    "documents are scored independently, the first condition token is never scored, rows of padding "
+    "are masked. It does not depend on the tokenizer, but it cannot be compared between languages. "
+    "Random copy: accuracy on the second showing of a random sequence. Copain-style tasks: few-shot "
+    "patterns over numbers and letters, exact match, mean of tasks. In brackets are 95 % intervals "
+    "over documents or items of one training run; another seed was not tried."
+)
+_LIMITS = (
+    "It continues text; it was not made safe or helpful by this adaptation, and whatever the base "
+    "model and the corpora hold (errors, bias, private or offensive text) can come out.",
+    "Only what the table lists was measured. Knowledge, instruction following and safety were not.",
+    "Held-out text comes from the same corpora as training text; other kinds of text may gain less.",
+    "The licence is that of the base model and of the corpora together; it has not been worked out here.",
+)
+
+
+def model_card(run_folder: Path) -> str:
+    """Return the model card of a run: YAML front matter, then Markdown.
+
+    All that comes from recipes, corpora or tokens is escaped for Markdown; local paths are cut to their last
+    part, since a card is published. What the run folder lacks is left out or said to be missing.
+    """
+    record = read_record(run_folder)
+    parts = [_front_matter(record), f"# {markdown_text(record.name)}", *_sections(record)]
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def _front_matter(record: RunRecord) -> str:
+    fields: dict[str, Any] = {"license": "unknown"}
+    if record.recipe:
+        codes = (record.target, record.source)
+        fields["language"] = [code for code in codes if code]
+        if _is_hub_name(record.recipe.base_model):
+            fields["base_model"] = record.recipe.base_model
+    fields |= {"library_name": "transformers", "pipeline_tag": "text-generation"}
+    fields["tags"] = ["lingraft", "language-adaptation", "continued-pretraining", *_vocabulary_tag(record)]
+    return f"---\n{yaml.safe_dump(fields, sort_keys=False, allow_unicode=False)}---"
+
+
+def _vocabulary_tag(record: RunRecord) -> list[str]:
+    return ["vocabulary-expansion"] if record.recipe and record.recipe.vocabulary.method == "expand" else []
+
+
+def _is_hub_name(name: str) -> bool:
+    return bool(_HUB_NAME.fullmatch(name)) and not Path(name).exists()
+
+
+def _last_part(name: str) -> str:
+    """A hub name whole, a path without its folders: where a file lay on a machine is nobody's business."""
+    return name if _is_hub_name(name) else name.rstrip("/").rsplit("/", 1)[-1]
+
+
+def _sections(record: RunRecord) -> Iterator[str]:
+    recipe = record.recipe
+    yield _introduction(record)
+    yield f"## Results\n\n{_results(record)}"
+    if recipe:
+        yield f"## How it was made\n\n{_making(recipe)}"
+        yield f"## Vocabulary\n\n{_vocabulary(record, recipe)}"
+        yield f"## Corpora\n\n{_corpora(record, recipe)}"
+    yield "## Limits\n\n" + "\n".join(f"- {limit}" for limit in _LIMITS)
+    yield f"## How to load it\n\n{_LOADING}"
+    yield f"## How the numbers were measured\n\n{_MEASURING}"
+    yield f"Made with lingraft {__version__}; {_versions(record)}."
+
+
+def _introduction(record: RunRecord) -> str:
+    if record.recipe is None:
+        return "The recipe of this run is missing, so what it was made of cannot be said here."
+    base = markdown_text(_last_part(record.recipe.base_model))
+    target, source = (language_name(code) for code in (record.target or "", record.source or ""))
+    text = (
+        f"A causal language model: {base}, a model of {source}, taught {target} by continued "
+        "pretraining, with checks that it has not forgotten."
+    )
+    summary = summary_of(record)
+    if summary is None:
+        return text
+    found = "\n".join(f"- {markdown_text(finding.text)}" for finding in (*summary.gained, *summary.lost))
+    notes = "\n\n".join(markdown_text(note) for note in summary.notes)
+    return f"{text}\n\n**{summary.verdict.value}.** {markdown_text(summary.headline)}\n\n{found}\n\n{notes}"
+
+
+def _results(record: RunRecord) -> str:
+    lines = measured_rows(record.rows, _RESULTS)
+    if not lines:
+        return "Nothing has been measured yet."
+    return _table(("quantity", "base model", "adapted model", "change", "items"), [_result(line) for line in lines])
+
+
+def _result(line: MeasuredRow) -> tuple[str, ...]:
+    about = f"{language_name(line.language)}: " if line.language else ""
+    count = line.latest.count if line.latest else None
+    values = (_with_interval(row, line.metric.unit) for row in (line.base, line.after))
+    return (about + line.label, *values, line.change, f"{count:,}" if count is not None else "")
+
+
+def _with_interval(row: Measurement | None, unit: str) -> str:
+    if row is None:
+        return "—"
+    if row.low is None or row.high is None:
+        return format_value(row.value, unit)
+    return f"{format_value(row.value, unit)} [{format_value(row.low, unit)}, {format_value(row.high, unit)}]"
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *([markdown_text(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _making(recipe: Recipe) -> str:
+    head = ("stage", "trains", "tokens", "mix", "learning rate", "weights averaged")
+    new = f"New rows began as `{_code(recipe.embeddings.input)}`. " if recipe.vocabulary.method == "expand" else ""
+    stages = _table(head, [_stage(stage) for stage in recipe.stages])
+    return f"{stages}\n\n{new}Precision {recipe.precision}, seed {recipe.seed}."
+
+
+def _code(text: str) -> str:
+    """Text for between backticks, which know no escape."""
+    return "".join(c for c in text if c.isalnum() or c in "_.:-")
+
+
+def _stage(stage: Stage) -> tuple[str, ...]:
+    trains = stage.train if isinstance(stage.train, str) else ", ".join(stage.train)
+    rate = f"{stage.lr.schedule}, peak {stage.lr.peak:g}"
+    average = f"{stage.ema.kind}, decay {stage.ema.decay:g}" if stage.ema else "no"
+    tokens = format_tokens(stage.num_steps * stage.batch.tokens)
+    return stage.name, trains, tokens, _mix(stage.mix), rate, average
+
+
+def _mix(mix: MixSpec) -> str:
+    options = [f"{_mix_option(name)}{_mix_value(value)}" for name, value in mix.options.items()]
+    return "; ".join(options if mix.schedule == "constant" else [mix.schedule, *options])
+
+
+def _mix_option(name: str) -> str:
+    return "" if name == "mix" else f"{name} "
+
+
+def _mix_value(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {share:.0%}" for name, share in value.items())
+    return f"{value:.0%}" if isinstance(value, float) else str(value)
+
+
+def _vocabulary(record: RunRecord, recipe: Recipe) -> str:
+    if recipe.vocabulary.method == "keep":
+        return "The base model's tokenizer, unchanged."
+    old, new, rows = (record.expansion.get(key) for key in ("num_old", "num_new", "num_rows"))
+    listed = record.expansion.get("new_tokens")
+    new = len(listed) if isinstance(listed, list) else new
+    if not isinstance(old, int) or not isinstance(new, int):
+        return "The record of the expansion is missing."
+    passed = sum(gate.get("passed") is True for gate in record.gates)
+    padded = f"; the matrices have {rows:,} rows, the rest padding" if isinstance(rows, int) else ""
+    return (
+        f"{new:,} tokens were added to the {old:,} of the base model{padded}. Ids of old tokens are "
+        f"unchanged. {passed} of {len(record.gates)} checks of the vocabulary passed."
+    )
+
+
+def _corpora(record: RunRecord, recipe: Recipe) -> str:
+    rows = []
+    for name, corpus in recipe.corpora.items():
+        report = record.corpora.get(name, {})
+        counts = (report.get(key) for key in ("documents", "words", "bytes"))
+        paths = ", ".join(_last_part(path) for path in corpus.paths)
+        numbers = [f"{n:,}" if isinstance(n, int) else "not recorded" for n in counts]
+        rows.append((name, language_name(recipe.language_of(name)), paths, *numbers))
+    return _table(("corpus", "language", "read from", "documents", "words", "bytes"), rows)
+
+
+def _versions(record: RunRecord) -> str:
+    versions = record.environment.get("versions")
+    if not isinstance(versions, dict):
+        return "versions were not recorded"
+    return ", ".join(f"{markdown_text(str(name))} {markdown_text(str(value))}" for name, value in versions.items())

@@ -1,0 +1,113 @@
+"""The sections that show what was gained and lost: summary, measurements, curves, training."""
+
+from collections.abc import Sequence
+
+from lingraft.report.blocks import Figures, measured_table, nothing, section, side_by_side, table
+from lingraft.report.charts import bits_per_byte_charts, probe_charts, shift_charts, training_charts
+from lingraft.report.escaping import Html, element, join
+from lingraft.report.reading import RunRecord
+from lingraft.report.rows import format_value, last_trained
+from lingraft.report.summary import Finding, State, Summary, Verdict, summarise
+
+__all__ = ["evidence_sections", "summary_of"]
+
+_MARKS = {Verdict.USE: "✓", Verdict.CARE: "!", Verdict.DO_NOT_USE: "✕", Verdict.TOO_EARLY: "…"}
+_SIGNS = {State.GOOD: "✓", State.BAD: "✕", State.UNCLEAR: "?", State.MISSING: "—", State.NEUTRAL: "·"}
+_HEADLINE_METRICS = (
+    "bits_per_byte|bits_per_byte/.*|probe/random_copy/.*|probe/copain/(exact_match|validity|element_picker)|"
+    "fertility|tokens_per_byte|segmentation_drift|new_token_mass|shift/mean_l2"
+)
+
+
+def summary_of(record: RunRecord) -> Summary | None:
+    """Return the verdict on a run; None where its recipe, and so its languages, could not be read."""
+    if record.recipe is None or not record.source or not record.target:
+        return None
+    failed = [str(gate.get("name", "unnamed")) for gate in record.gates if gate.get("passed") is not True]
+    return summarise(record.rows, record.source, record.target, record.recipe.total_tokens, failed)
+
+
+def evidence_sections(records: Sequence[RunRecord], figures: Figures) -> list[Html]:
+    """Return the sections from the summary to training, placing their charts among ``figures``."""
+    return [
+        section("summary", "Summary", side_by_side(records, _summary)),
+        section("measured", "What was measured", _measured(records)),
+        section("bits-per-byte", "Bits per byte", _about_bits(), _charts(figures, bits_per_byte_charts(records))),
+        section("icl", "In-context learning", _charts(figures, probe_charts(records)), _tasks(records)),
+        section("shift", "Parameter shift", _charts(figures, shift_charts(records)), side_by_side(records, _shift)),
+        section("training", "Training", _charts(figures, training_charts(records))),
+    ]
+
+
+def _charts(figures: Figures, charts: Sequence) -> Html:
+    return figures.grid(charts) if charts else nothing("Nothing was measured yet, so there is nothing to draw.")
+
+
+def _summary(record: RunRecord) -> Html:
+    summary = summary_of(record)
+    missing = _missing(record)
+    if summary is None:
+        return join(nothing("No verdict: the recipe, and with it source and target, could not be read."), missing)
+    badge = element(
+        "span",
+        element("span", _MARKS[summary.verdict], aria_hidden="true"),
+        " ",
+        summary.verdict.value,
+        class_="badge",
+    )
+    head = element("div", badge, element("p", summary.headline, class_="headline"),
+                   class_=f"verdict {summary.verdict.name.lower().replace('_', '-')}")  # fmt: skip
+    halves = (("What was gained", summary.gained), ("What was lost, or might have been", summary.lost))
+    lists = (element("div", element("h3", title), _findings(found)) for title, found in halves)
+    notes = element("ul", (element("li", note) for note in summary.notes), class_="notes")
+    return join(head, element("div", lists, class_="halves"), notes, missing)
+
+
+def _findings(findings: Sequence[Finding]) -> Html:
+    return element("ul", (
+        element("li", element("span", _SIGNS[f.state], class_="sign", role="img", aria_label=f.state.value),
+                element("span", f.text), class_=f.state.value)
+        for f in findings
+    ), class_="findings")  # fmt: skip
+
+
+def _missing(record: RunRecord) -> Html:
+    if not record.missing:
+        return Html("")
+    items = (element("li", text) for text in record.missing)
+    title = element("summary", f"Not in the run folder, or damaged: {len(record.missing)}")
+    return element("details", title, element("ul", items), class_="missing", open=True)
+
+
+def _measured(records: Sequence[RunRecord]) -> Html:
+    about = element("p", (
+        "The base model was measured untouched, then with new and untrained rows, then during "
+        "training; every time on the same held-out text and items. In brackets: 95 % intervals over "
+        "items."
+    ))  # fmt: skip
+    return join(about, measured_table(records, _HEADLINE_METRICS, "Base model, expanded model and final model"))
+
+
+def _about_bits() -> Html:
+    return element("p", (
+        "Bits per byte is how many bits the model needs for a byte of text it has not seen. It does "
+        "not depend on the tokenizer, so that models with different vocabularies can be compared on "
+        "the same text; it cannot be compared between languages."
+    ))  # fmt: skip
+
+
+def _tasks(records: Sequence[RunRecord]) -> Html:
+    return measured_table(records, "probe/copain/[^/]+/.*", "Copain-style tasks, one by one")
+
+
+def _shift(record: RunRecord) -> Html:
+    names = (r.name.split("/")[1] for r in record.rows if r.name.startswith("shift/") and r.name.count("/") == 2)
+    kinds = list(dict.fromkeys(names))
+    if not kinds:
+        return Html("")
+    rows = []
+    for kind in kinds:
+        pairs = (("relative_l2", "small"), ("cosine", "cosine"))
+        found = [(last_trained(record.rows, f"shift/{kind}/{name}"), unit) for name, unit in pairs]
+        rows.append((kind.replace("_", " "), *(format_value(row.value, unit) if row else "—" for row, unit in found)))
+    return table("How far each kind of weight moved, at the end", ("kind", "relative distance", "cosine"), rows)

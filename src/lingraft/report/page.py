@@ -1,0 +1,116 @@
+"""One self-contained HTML page from run folders: it fetches nothing and runs only our scripts."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+from plotly.offline import get_plotlyjs
+
+from lingraft.errors import RunFolderError
+from lingraft.report.blocks import Figures
+from lingraft.report.escaping import Html, element, isolated, join, json_for_script
+from lingraft.report.evidence import evidence_sections
+from lingraft.report.provenance import provenance_sections
+from lingraft.report.reading import RunRecord, read_record
+from lingraft.report.rows import language_name
+from lingraft.run import write_file
+from lingraft.version import __version__
+
+__all__ = ["render_page", "write_report"]
+
+_CONTENTS = (
+    ("summary", "Summary"),
+    ("measured", "What was measured"),
+    ("bits-per-byte", "Bits per byte"),
+    ("icl", "In-context learning"),
+    ("shift", "Parameter shift"),
+    ("training", "Training"),
+    ("vocabulary", "Vocabulary"),
+    ("samples", "Samples"),
+    ("data", "Data"),
+    ("cost", "Cost"),
+    ("recipe", "Recipe"),
+)
+
+
+def write_report(run_folders: Sequence[Path], to: Path) -> Path:
+    """Write one HTML page on one run, or on several side by side, and return its path.
+
+    The page holds everything it needs (plotly included, about 5 MB), loads nothing from anywhere, and says
+    what is missing where a run was stopped half-way. It appears whole or not at all.
+
+    Args:
+        run_folders: run folders; the first is what others are compared with.
+        to: the HTML file.
+
+    Raises:
+        RunFolderError: no folder was given, or one of them is neither a finished nor a begun run.
+    """
+    if not run_folders:
+        raise RunFolderError("a report needs at least one run folder")
+    for folder in run_folders:
+        if not any((folder / name).is_file() for name in ("recipe.yaml", "measurements.jsonl")):
+            raise RunFolderError(f"{folder} is not a run folder: it has neither recipe.yaml nor measurements.jsonl")
+    write_file(to, render_page([read_record(folder) for folder in run_folders]))
+    return to
+
+
+def render_page(records: Sequence[RunRecord]) -> str:
+    """Return the page on runs that have been read."""
+    figures = Figures()
+    sections = join(evidence_sections(records, figures), provenance_sections(records, figures))
+    # "</script" inside a script would end it; plotly has none, but a new version might.
+    plotly, script = (
+        text.replace("\r\n", "\n").replace("</script", "<\\/script") for text in (get_plotlyjs(), _part("page.js"))
+    )
+    return Template(_part("page.html")).substitute(
+        policy=_policy(plotly, script),
+        title=element("title", _title(records)),
+        css=_part("page.css"),
+        header=_header(records),
+        contents=_contents(),
+        sections=sections,
+        version=element("span", f"lingraft {__version__}"),
+        figures=json_for_script(figures.specifications),
+        plotly=plotly,
+        script=script,
+    )
+
+
+def _part(name: str) -> str:
+    return resources.files("lingraft.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _policy(*scripts: str) -> str:
+    """Allow these scripts by their hash and nothing else: a static file's nonce could be read and copied."""
+    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _title(records: Sequence[RunRecord]) -> str:
+    return "lingraft report: " + ", ".join(record.name for record in records)
+
+
+def _header(records: Sequence[RunRecord]) -> Html:
+    names = join(*(join(", " if i else "", isolated(record.name)) for i, record in enumerate(records)))
+    return join(element("h1", names), *(_subtitle(record, len(records) > 1) for record in records))
+
+
+def _subtitle(record: RunRecord, is_one_of_many: bool) -> Html:
+    if record.recipe is None:
+        return Html("")
+    languages, base = record.recipe.languages, record.recipe.base_model.rstrip("/").rsplit("/", 1)[-1]
+    name = join(isolated(record.name), ": ") if is_one_of_many else ""
+    way = f", from {language_name(languages.source)} to {language_name(languages.target)}"
+    return element("p", name, isolated(base, "b"), way, class_="subtitle")
+
+
+def _contents() -> Html:
+    return element("ul", (element("li", element("a", title, href=f"#{name}")) for name, title in _CONTENTS))

@@ -1,0 +1,201 @@
+"""The sections that show what the run was made of: vocabulary, samples, data, cost, recipe."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lingraft.recipe import differing_paths
+from lingraft.report.blocks import (
+    Figures,
+    code_block,
+    definitions,
+    measured_table,
+    nothing,
+    section,
+    side_by_side,
+    table,
+)
+from lingraft.report.charts import fertility_chart
+from lingraft.report.escaping import Html, element, isolated, join, visible
+from lingraft.report.reading import RunRecord
+from lingraft.report.rows import last_trained
+
+__all__ = ["provenance_sections"]
+
+_COUNTS = {
+    "method": "method",
+    "family": "kind of tokenizer",
+    "num_old": "tokens before",
+    "num_new": "tokens added",
+    "num_rows": "rows of the matrices",
+}
+_TOKENS_SHOWN = 60
+_SAMPLES_SHOWN = 20
+_REJECTS_SHOWN = 3
+_CLIP = 600
+
+
+def provenance_sections(records: Sequence[RunRecord], figures: Figures) -> list[Html]:
+    """Return the sections from the vocabulary to the recipe, placing their charts among ``figures``."""
+    return [
+        section("vocabulary", "Vocabulary", _vocabulary(records, figures)),
+        section("samples", "Samples before and after", side_by_side(records, _samples)),
+        section("data", "Data", side_by_side(records, _data)),
+        section("cost", "Cost and environment", side_by_side(records, _cost)),
+        section("recipe", "Recipe", _differences(records), side_by_side(records, _recipe)),
+    ]
+
+
+def _vocabulary(records: Sequence[RunRecord], figures: Figures) -> Html:
+    chart = fertility_chart(records)
+    include = "fertility|tokens_per_byte|segmentation_drift|new_token_mass|norm/.*"
+    return join(
+        figures.grid([chart]) if chart else nothing("Fertility was not measured."),
+        measured_table(records, include, "Vocabulary before and after"),
+        side_by_side(records, _tokens),
+    )
+
+
+def _tokens(record: RunRecord) -> Html:
+    counts = {words: record.expansion[key] for key, words in _COUNTS.items() if key in record.expansion}
+    listed = record.expansion.get("new_tokens")
+    tokens = [t for t in listed if isinstance(t, Mapping)] if isinstance(listed, list) else []
+    chips = element("ul", (_token(token) for token in tokens[:_TOKENS_SHOWN]), class_="tokens")
+    words = f"{min(len(tokens), _TOKENS_SHOWN)} of {len(tokens):,} new tokens, with how often each was seen"
+    shown = join(element("h3", words), chips) if tokens else nothing("No new tokens are recorded.")
+    return join(definitions(counts) if counts else "", _gates(record), shown)
+
+
+def _token(token: Mapping[str, Any]) -> Html:
+    text = visible(str(token.get("text", "")), keep="").replace(" ", "␣")
+    count = token.get("count")
+    seen = element("small", f" {count:,}") if isinstance(count, int) else ""
+    return element("li", isolated(_clipped(text, 60), "code"), seen)
+
+
+def _gates(record: RunRecord) -> Html:
+    if not record.gates:
+        return nothing("No vocabulary checks are recorded.")
+    rows = [
+        (
+            str(gate.get("name", "unnamed")),
+            "✓ passed" if gate.get("passed") is True else "✕ failed",
+            *(_clipped(_text_of(gate.get(key)), 200) for key in ("expected", "found", "evidence")),
+        )
+        for gate in record.gates
+    ]
+    return table("Checks that the vocabulary had to pass", ("check", "result", "expected", "found", "evidence"), rows)
+
+
+def _text_of(value: Any) -> str:
+    """Plain text of whatever JSON holds: lists and mappings by their values, on one line."""
+    if isinstance(value, list):
+        return ", ".join(_text_of(item) for item in value)
+    if isinstance(value, Mapping):
+        return ": ".join(_text_of(item) for item in value.values())
+    return "" if value is None else str(value)
+
+
+def _clipped(text: str, length: int = _CLIP) -> str:
+    return text if len(text) <= length else text[:length] + f"… ({len(text):,} characters)"
+
+
+def _samples(record: RunRecord) -> Html:
+    if not record.samples:
+        return nothing("No samples are recorded.")
+    more = len(record.samples) - _SAMPLES_SHOWN
+    note = element("p", f"{more} more are in samples.jsonl.") if more > 0 else ""
+    about = element(
+        "p",
+        "The same prompt, continued by the base model and by the adapted model. The prompts are the "
+        "recipe's; none was picked afterwards.",
+    )
+    return join(about, [_sample(sample) for sample in record.samples[:_SAMPLES_SHOWN]], note)
+
+
+def _sample(sample: Mapping[str, Any]) -> Html:
+    prompt = element("p", element("b", "Prompt "), isolated(_clipped(str(sample.get("prompt", "")))), class_="prompt")
+    sides = (("base", "Base model"), ("adapted", "Adapted model"))
+    halves = (
+        element("div", element("h4", title), isolated(_clipped(str(sample.get(key, "—"))), "p", class_="said"))
+        for key, title in sides
+    )
+    return element("article", prompt, element("div", halves, class_="halves"), class_="sample")
+
+
+def _data(record: RunRecord) -> Html:
+    if not record.corpora:
+        return nothing("No data reports are recorded.")
+    return join([_corpus(name, report) for name, report in record.corpora.items()])
+
+
+def _corpus(name: str, report: Mapping[str, Any]) -> Html:
+    """Show a data report whatever its keys: plain values in a list, the rest in tables or folded away."""
+    plain = {k.replace("_", " "): v for k, v in report.items() if isinstance(v, str | int | float)}
+    nested = {k: v for k, v in report.items() if isinstance(v, Mapping | list) and v}
+    parts = [_nested(f"{name}: {key.replace('_', ' ')}", value) for key, value in nested.items()]
+    return element("article", element("h4", isolated(name)), definitions(plain), parts, class_="corpus")
+
+
+def _nested(title: str, value: Any) -> Html:
+    """Show counts as a table, reasons with counts and samples as a table, anything else folded away as JSON."""
+    if isinstance(value, Mapping) and all(isinstance(v, int | float) for v in value.values()):
+        return table(title, ("reason or kind", "count"), [(str(k), f"{v:,}") for k, v in value.items()])
+    if isinstance(value, list) and all(isinstance(v, Mapping) and "reason" in v for v in value):
+        return table(title, ("reason", "count", "samples"), [_reject(entry) for entry in value])
+    text = json.dumps(value, ensure_ascii=False, indent=1)
+    return element("details", element("summary", isolated(title)), code_block(_clipped(text, 4000)))
+
+
+def _reject(entry: Mapping[str, Any]) -> tuple[str, str, Html]:
+    count, samples = entry.get("count", ""), entry.get("samples")
+    shown = samples[:_REJECTS_SHOWN] if isinstance(samples, list) else []
+    items = (element("li", isolated(_clipped(_text_of(sample), 200))) for sample in shown)
+    return str(entry["reason"]), f"{count:,}" if isinstance(count, int) else str(count), element("ul", items)
+
+
+def _cost(record: RunRecord) -> Html:
+    rows: dict[str, float] = {}
+    for row in record.rows:
+        if row.name.startswith("seconds/"):
+            rows[row.name.removeprefix("seconds/")] = rows.get(row.name.removeprefix("seconds/"), 0) + row.value
+    phases = [(phase.replace("_", " "), f"{seconds:,.1f}") for phase, seconds in rows.items()]
+    phases += [("all phases", f"{sum(rows.values()):,.1f}")] if rows else []
+    speed = last_trained(record.rows, "tokens_per_second")
+    return join(
+        table("Seconds by phase", ("phase", "seconds"), phases) if phases else nothing("No times are recorded."),
+        element("p", f"Speed at the end of training: {speed.value:,.0f} tokens per second.") if speed else "",
+        _environment(record.environment),
+    )
+
+
+def _environment(environment: Mapping[str, Any]) -> Html:
+    if not environment:
+        return nothing("No environment is recorded.")
+    versions = environment.get("versions")
+    flat = {k.replace("_", " "): v for k, v in environment.items() if not isinstance(v, Mapping | list)}
+    return definitions({**flat, **(versions if isinstance(versions, Mapping) else {})})
+
+
+def _differences(records: Sequence[RunRecord]) -> Html:
+    if len(records) < 2:
+        return Html("")
+    first = records[0]
+    blocks = []
+    for record in records[1:]:
+        title = element("h3", isolated(first.name), " → ", isolated(record.name))
+        lines = differing_paths(first.recipe, record.recipe) if first.recipe and record.recipe else None
+        if lines is None:
+            found = nothing("Cannot be compared: a recipe could not be read.")
+        else:
+            items = (element("li", isolated(line, "code")) for line in lines)
+            found = element("ul", items, class_="differences") if lines else nothing("No difference.")
+        blocks.append(join(title, found))
+    return element("div", blocks)
+
+
+def _recipe(record: RunRecord) -> Html:
+    if not record.recipe_text:
+        return nothing("No recipe is there.")
+    title = element("summary", "The resolved recipe: every option, defaults included")
+    return element("details", title, code_block(record.recipe_text))

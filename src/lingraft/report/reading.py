@@ -1,0 +1,176 @@
+"""A run folder, read for the page: whatever is there, and a list of what is missing or damaged.
+
+A run that was stopped half-way, or is still running, must give a page too; so nothing here raises because
+a file is absent or broken, and every such case is written down in :attr:`RunRecord.missing`.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lingraft.errors import LingraftError
+from lingraft.measurement import Measurement, read_measurements
+from lingraft.recipe import Recipe
+from lingraft.run import Run
+
+__all__ = ["RunRecord", "read_record"]
+
+_PARTS = {
+    "environment.json": "versions and machine",
+    "vocabulary/expansion.json": "the new tokens",
+    "vocabulary/gates.json": "the vocabulary's checks",
+    "samples.jsonl": "samples before and after",
+}
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What one run folder tells.
+
+    Attributes:
+        name: the recipe's name, else the folder's.
+        recipe: the resolved recipe; None where it is missing or cannot be read.
+        recipe_text: the recipe's YAML as it stands.
+        rows: every measurement, in the order made.
+        environment: versions and machine.
+        expansion: ``vocabulary/expansion.json``.
+        gates: the vocabulary's checks.
+        samples: the same prompts before and after.
+        corpora: the data report of each corpus, by its name.
+        missing: what is not there, in words.
+    """
+
+    name: str
+    recipe: Recipe | None
+    recipe_text: str
+    rows: tuple[Measurement, ...]
+    environment: Mapping[str, Any]
+    expansion: Mapping[str, Any]
+    gates: tuple[Mapping[str, Any], ...]
+    samples: tuple[Mapping[str, Any], ...]
+    corpora: Mapping[str, Mapping[str, Any]]
+    missing: tuple[str, ...]
+
+    @property
+    def source(self) -> str | None:
+        """The language that must not be forgotten, where the recipe could be read."""
+        return self.recipe.languages.source if self.recipe else None
+
+    @property
+    def target(self) -> str | None:
+        """The language that was to be learned, where the recipe could be read."""
+        return self.recipe.languages.target if self.recipe else None
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages with bits per byte: target, source, then others in the order measured."""
+        known = [code for code in (self.target, self.source) if code]
+        measured = [r.language for r in self.rows if r.name == "bits_per_byte" and r.language]
+        return tuple(code for code in dict.fromkeys(known + measured) if code in measured)
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The names of the training stages: the recipe's, else those seen in the measurements."""
+        if self.recipe:
+            return tuple(stage.name for stage in self.recipe.stages)
+        return tuple(dict.fromkeys(row.stage for row in self.rows if row.stage not in ("base", "expanded")))
+
+
+def read_record(folder: Path) -> RunRecord:
+    """Return what a run folder tells; absent and damaged files are listed in ``missing``, never raised."""
+    missing: list[str] = []
+    recipe, text = _read_recipe(folder, missing)
+    rows = _read_rows(folder / "measurements.jsonl", missing)
+    environment, expansion, gates, samples = (_read_part(folder, part, missing) for part in _PARTS)
+    return RunRecord(
+        name=recipe.name if recipe else folder.resolve().name,
+        recipe=recipe,
+        recipe_text=text,
+        rows=rows,
+        environment=_mapping(environment),
+        expansion=_mapping(expansion),
+        gates=_mappings(gates),
+        samples=_mappings(samples),
+        corpora=_read_corpora(folder / "corpora", missing),
+        missing=tuple(missing),
+    )
+
+
+def _read_recipe(folder: Path, missing: list[str]) -> tuple[Recipe | None, str]:
+    path = folder / "recipe.yaml"
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    try:
+        return Run(folder).recipe, text
+    except (LingraftError, UnicodeDecodeError) as error:
+        reason = str(error).splitlines()[0] if text else "not there"
+        missing.append(f"recipe.yaml: {reason}. Which language is the target is not known without it.")
+        return None, text
+
+
+def _read_rows(path: Path, missing: list[str]) -> tuple[Measurement, ...]:
+    """Keep every row up to the first damaged line; rows without a finite number are left out and counted."""
+    rows: list[Measurement] = []
+    if not path.is_file():
+        missing.append("measurements.jsonl: not there. Nothing has been measured yet.")
+        return ()
+    try:
+        rows.extend(read_measurements(path))
+    except (ValueError, TypeError):
+        rows = _rows_before_damage(path)
+        missing.append(f"measurements.jsonl: damaged after {len(rows)} rows; the rows before are shown.")
+    sound = tuple(row for row in rows if _is_sound(row))
+    if len(sound) < len(rows):
+        missing.append(f"measurements.jsonl: {len(rows) - len(sound)} rows hold no finite number and are left out.")
+    return sound
+
+
+def _rows_before_damage(path: Path) -> list[Measurement]:
+    rows: list[Measurement] = []
+    reader = read_measurements(path)
+    try:
+        while (row := next(reader, None)) is not None:
+            rows.append(row)
+    except (ValueError, TypeError):
+        pass
+    return rows
+
+
+def _is_sound(row: Measurement) -> bool:
+    numbers = (row.value, row.tokens, *(n for n in (row.low, row.high) if n is not None))
+    return all(isinstance(n, int | float) and math.isfinite(n) for n in numbers)
+
+
+def _read_part(folder: Path, part: str, missing: list[str]) -> Any:
+    path = folder / part
+    if not path.is_file():
+        missing.append(f"{part} ({_PARTS[part]}): not there.")
+        return None
+    return _read_json(path, part, missing)
+
+
+def _read_json(path: Path, part: str, missing: list[str]) -> Any:
+    try:
+        text = path.read_text(encoding="utf-8")
+        # Not splitlines(): samples may hold U+2028 and its kin.
+        return [json.loads(line) for line in text.split("\n") if line] if path.suffix == ".jsonl" else json.loads(text)
+    except (ValueError, RecursionError) as error:
+        missing.append(f"{part}: damaged ({type(error).__name__}).")
+        return None
+
+
+def _read_corpora(folder: Path, missing: list[str]) -> dict[str, Mapping[str, Any]]:
+    reports = sorted(folder.glob("*/report.json"))
+    if not reports:
+        missing.append("corpora/*/report.json (data reports): not there.")
+    return {path.parent.name: _mapping(_read_json(path, f"corpora/{path.parent.name}", missing)) for path in reports}
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: Any) -> tuple[Mapping[str, Any], ...]:
+    return tuple(v for v in value if isinstance(v, Mapping)) if isinstance(value, Sequence) else ()

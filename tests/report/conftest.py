@@ -1,0 +1,215 @@
+"""Run folders to report on: a realistic one, one that was stopped half-way, and one full of hostile text."""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lingraft.measurement import Measurement, write_measurements
+from lingraft.recipe import Recipe, dump_recipe
+
+SCRIPT = "<script>window.hostile = 1; alert(1)</script>"
+ATTRIBUTE = '" onmouseover="window.hostile = 2" x="'
+IMAGE = "<img src=https://evil.invalid/x.png onerror=window.hostile=3>"
+CLOSING = "</script><script>window.hostile = 4</script>"
+BIDI = "safe\u202egnp.exe\u2066\u061c\u200f"
+ANSI = "\x1b[31mred\x1b[0m\x07\x9b\x00"
+HOSTILE = f"{SCRIPT}{ATTRIBUTE}{IMAGE}{CLOSING}{BIDI}{ANSI}\u2028 $x {{y}} %{{z}} | `code` [a](javascript:1)"
+
+KINDS = ("embeddings_old", "embeddings_new", "attention", "mlp", "norm")
+TASKS = ("max", "min", "median", "odd_one", "even_one", "first_character", "last_character")
+
+
+def recipe_of(name: str, target: str = "eu", share: float = 0.8) -> Recipe:
+    """Return a two-stage recipe of 20 and 80 steps of 1,024 tokens."""
+    batch = {"tokens": 1024, "sequence_length": 256, "micro_batch": 2}
+    first = {
+        "name": "embeddings-only", "train": "embeddings", "tokens": 20_480, "mix": {target: 0.9, "en": 0.1},
+        "lr": {"schedule": "cosine", "peak": 1e-3}, "batch": batch,
+    }  # fmt: skip
+    second = {
+        "name": "continued-pretraining", "tokens": 81_920, "mix": {target: share, "en": 1 - share},
+        "lr": {"schedule": "cosine", "peak": 1e-4, "warmup": 0.1}, "batch": batch, "ema": {"kind": "live"},
+    }  # fmt: skip
+    return Recipe.model_validate({
+        "name": name, "base_model": "HuggingFaceTB/SmolLM2-135M",
+        "languages": {"source": "en", "target": target},
+        "corpora": {code: {"path": f"/somebody/secret/{code}.jsonl.zst"} for code in (target, "en")},
+        "stages": [first, second],
+    })  # fmt: skip
+
+
+def _bits(stage: str, tokens: int, language: str, value: float, half: float = 0.03) -> Measurement:
+    return Measurement(stage, tokens, "bits_per_byte", value, language, value - half, value + half, 180)
+
+
+def _probes(stage: str, tokens: int, copy: float, copain: float) -> Iterator[Measurement]:
+    yield Measurement(stage, tokens, "probe/random_copy/accuracy", copy, None, copy - 0.04, copy + 0.04, 1024)
+    yield Measurement(stage, tokens, "probe/random_copy/nll_drop", 8 * copy, None, None, None, 1024)
+    yield Measurement(stage, tokens, "probe/copain/exact_match", copain, None, copain - 0.05, copain + 0.05, 350)
+    yield Measurement(stage, tokens, "probe/copain/validity", 0.97, None, None, None, 350)
+    yield Measurement(stage, tokens, "probe/copain/element_picker", 0.31, None, None, None, 350)
+    for index, task in enumerate(TASKS):
+        value = copain + 0.05 * math.sin(index)
+        yield Measurement(stage, tokens, f"probe/copain/{task}/exact_match", value, None, value - 0.1, value + 0.1, 50)
+
+
+def _before(target: str) -> Iterator[Measurement]:
+    yield _bits("base", 0, target, 1.90)
+    yield _bits("base", 0, "en", 0.950, 0.02)
+    yield from _probes("base", 0, 0.63, 0.41)
+    for language, base, expanded in ((target, 2.75, 1.68), ("en", 1.31, 1.31)):
+        for stage, value in (("base", base), ("expanded", expanded)):
+            yield Measurement(stage, 0, "fertility", value, language, count=24_512)
+            yield Measurement(stage, 0, "tokens_per_byte", value / 6, language, count=200_000)
+    yield Measurement("expanded", 0, "segmentation_drift", 0.002, "en", count=1000)
+    yield Measurement("expanded", 0, "new_token_mass", 1.4e-5, "en")
+    yield Measurement("expanded", 0, "norm/new_rows", 2.113)
+    yield Measurement("expanded", 0, "norm/old_rows", 2.891)
+    yield _bits("expanded", 0, target, 2.31)
+    yield _bits("expanded", 0, "en", 0.951, 0.02)
+
+
+def _training(target: str, steps: int, source_rise: float) -> Iterator[Measurement]:
+    for step in range(1, steps + 1):
+        stage, tokens = ("embeddings-only" if step <= 20 else "continued-pretraining"), step * 1024
+        wave = 0.12 * math.sin(step * 1.7)
+        yield Measurement(stage, tokens, "loss", 3.1 + 2.2 * math.exp(-step / 25) + wave, target)
+        yield Measurement(stage, tokens, "loss", 3.3 + 0.1 * math.exp(-step / 10) - wave / 2, "en")
+        peak = 1e-3 if step <= 20 else 1e-4
+        yield Measurement(stage, tokens, "learning_rate", peak * (0.03 + abs(math.sin(step / 20 * 3.1))))
+        yield Measurement(stage, tokens, "gradient_norm", 1 + 0.4 * abs(wave))
+        yield Measurement(stage, tokens, "tokens_per_second", 281.0)
+        yield Measurement(stage, tokens, "share", 0.9 if step <= 20 else 0.8, target)
+        yield Measurement(stage, tokens, "share", 0.1 if step <= 20 else 0.2, "en")
+        if step in (1, 2, 4, 8, 20, 21, 24, 30, 40, 60, 100):
+            done = step / 100
+            yield _bits(stage, tokens, target, 1.42 + 0.85 * math.exp(-step / 18))
+            yield _bits(stage, tokens, "en", 0.951 * (1 + source_rise * done**0.5), 0.008)
+            yield from _probes(stage, tokens, 0.63 - 0.05 * done, 0.41 - 0.02 * done)
+            for index, kind in enumerate(KINDS):
+                yield Measurement(stage, tokens, f"shift/{kind}/relative_l2", 0.004 * (index + 1) * done**0.5)
+                yield Measurement(stage, tokens, f"shift/{kind}/cosine", 1 - 1e-5 * (index + 1) * done)
+            yield Measurement(stage, tokens, "shift/mean_l2", 0.8 * done)
+    yield Measurement("continued-pretraining", steps * 1024, "bits_per_byte/dead_mass", 3e-9, target)
+    for phase, seconds in (("corpora", 12.5), ("vocabulary", 40.2), ("training", 365.0), ("measuring", 92.3)):
+        yield Measurement("continued-pretraining", steps * 1024, f"seconds/{phase}", seconds)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
+
+
+def _write_vocabulary(folder: Path, texts: list[str], gate: str = "source segmentation unchanged") -> None:
+    tokens = [{"id": 49_152 + i, "text": t, "count": 900 - i, "pieces": [1, 2]} for i, t in enumerate(texts)]
+    _write_json(folder / "vocabulary/expansion.json", {
+        "method": "expand", "num_old": 49_152, "num_new": len(texts), "num_rows": 51_200,
+        "family": "byte-level BPE",
+        "new_tokens": tokens,
+    })  # fmt: skip
+    gates = [
+        {"name": "every new token reachable", "passed": True, "expected": 0, "found": 0, "evidence": []},
+        {
+            "name": gate,
+            "passed": True,
+            "expected": "0 documents",
+            "found": "0 documents",
+            "evidence": "1,000 documents",
+        },
+    ]
+    _write_json(folder / "vocabulary/gates.json", gates)
+
+
+def _write_corpus(folder: Path, name: str, sample: str, reason: str = "too short") -> None:
+    _write_json(folder / "corpora" / name / "report.json", {
+        "documents": 1_820, "bytes": 2_412_331, "words": 331_225,
+        "train_documents": 1_729, "validation_documents": 91,
+        "rejects": [{"reason": reason, "count": 14, "samples": [{"at": f"a.jsonl:3: {sample}", "text": sample}]}],
+        "notes": {"blank lines": 12, sample: 1}, "longest_document": {"id": sample, "bytes": 81_200},
+        "sources": [{"file": "a.jsonl.zst", "bytes": 812_331}],
+        "scripts": {"Latin": 0.998, "Common": 0.002}, "leakage": 0.004,
+    })  # fmt: skip
+
+
+def write_run(
+    folder: Path,
+    name: str = "smollm2-basque",
+    target: str = "eu",
+    share: float = 0.8,
+    source_rise: float = 0.012,
+) -> Path:
+    """Write a finished run folder as lingraft would, with made-up but plausible numbers."""
+    folder.mkdir(parents=True)
+    (folder / "recipe.yaml").write_text(dump_recipe(recipe_of(name, target, share)), encoding="utf-8")
+    versions = {"lingraft": "0.1.0", "python": "3.11.7", "torch": "2.13.0", "transformers": "5.24.0"}
+    _write_json(
+        folder / "environment.json",
+        {"versions": versions, "system": "Linux", "machine": "x86_64", "cpu_count": 2},
+    )
+    rows = [*_before(target), *_training(target, 100, source_rise)]
+    write_measurements(folder / "measurements.jsonl", rows)
+    words = "␣euskara ␣eta ␣herri ␣zuen ␣dira ␣urtean ␣bat ␣ere aren eko ␣hizkuntza ␣Bilbo ␣mendi".replace(
+        "␣", " "
+    ).split(" ")
+    _write_vocabulary(folder, [f" {w}" for w in words if w] * 30)
+    for corpus in (target, "en"):
+        _write_corpus(folder, corpus, "Kaixo.")
+    samples = [
+        {"prompt": "Euskal Herria", "language": "eu", "base": "Euskal Herria is a region in the",
+         "adapted": "Euskal Herria Europako lurralde bat da, eta"},
+        {"prompt": "مرحبا", "language": "ar", "base": "مرحبا hello",
+         "adapted": "مرحبا بكم في المدينة القديمة"},
+    ]  # fmt: skip
+    (folder / "samples.jsonl").write_text("".join(json.dumps(s, ensure_ascii=False) + "\n" for s in samples), "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("runs") / "finished")
+
+
+@pytest.fixture(scope="session")
+def other_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same without replay: English is lost."""
+    return write_run(tmp_path_factory.mktemp("runs") / "no-replay", "without-replay", share=1.0, source_rise=0.2)
+
+
+@pytest.fixture
+def unfinished_run(tmp_path: Path) -> Path:
+    """Killed in the first stage: a recipe, measurements with a torn last line, nothing else."""
+    folder = tmp_path / "unfinished"
+    folder.mkdir()
+    (folder / "recipe.yaml").write_text(dump_recipe(recipe_of("unfinished")), encoding="utf-8")
+    write_measurements(folder / "measurements.jsonl", [*_before("eu"), *list(_training("eu", 5, 0.01))[:-5]])
+    with (folder / "measurements.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"stage": "embeddings-only", "tok')
+    return folder
+
+
+@pytest.fixture(scope="session")
+def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Hostile text wherever a run folder can hold text."""
+    folder = write_run(tmp_path_factory.mktemp("runs") / "hostile", "hostile", "ar")
+    with (folder / "recipe.yaml").open("a", encoding="utf-8") as file:
+        file.write(f"# {SCRIPT}{CLOSING} https://user:password@example.org/ hf_{'a' * 30}\n")
+    rows = [Measurement("base", 0, "bits_per_byte", 1.0, HOSTILE),
+            Measurement(HOSTILE, 9, "bits_per_byte", 1.1, HOSTILE),
+            Measurement(HOSTILE, 9, "loss", 1.1, HOSTILE), Measurement(HOSTILE, 9, f"seconds/{HOSTILE}", 1.1),
+            Measurement("base", 0, f"probe/copain/{HOSTILE.replace('/', '')}/exact_match", 0.3)]  # fmt: skip
+    write_measurements(folder / "measurements.jsonl", rows)
+    _write_vocabulary(folder, [HOSTILE, " <b>", "\u202e", "مرحبا", "�"], HOSTILE)
+    _write_corpus(folder, "ar", HOSTILE, HOSTILE)
+    _write_json(folder / "environment.json", {"versions": {HOSTILE: HOSTILE}, "system": HOSTILE})
+    sample = {"prompt": HOSTILE, "language": HOSTILE, "base": HOSTILE, "adapted": "مرحبا \ud800"}
+    (folder / "samples.jsonl").write_text(json.dumps(sample) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def write() -> Callable[..., Path]:
+    return write_run

@@ -1,0 +1,235 @@
+"""The page in a real browser: drawn, quiet, within its width, deaf to hostile text, and offline."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lingraft.report import write_report
+
+BINARY = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+SWITCHES = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --disable-dev-shm-usage --remote-debugging-pipe"
+)
+
+pytestmark = [
+    pytest.mark.chromium,
+    pytest.mark.skipif(
+        BINARY is None,
+        reason="no chromium or chrome: that charts draw, the page fits 400 and 1600 px, hostile text stays text, and "
+        "nothing is fetched were NOT checked in a browser",
+    ),
+]
+
+
+class Browser:
+    """Chromium's DevTools protocol over two pipes: its file 3 takes requests, its file 4 gives answers."""
+
+    def __init__(self, profile: Path) -> None:
+        read_by_it, self._out = os.pipe()
+        self._in, written_by_it = os.pipe()
+        ends = (read_by_it, written_by_it)
+        # Chromium wants files 3 and 4; by way of two high numbers, so that neither overwrites the other.
+        move = (
+            "import os, sys; r, w = int(sys.argv[1]), int(sys.argv[2]); os.dup2(r, 98); os.dup2(w, 99); "
+            "os.dup2(98, 3); os.dup2(99, 4); os.execv(sys.argv[3], sys.argv[3:])"
+        )
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", move, *map(str, ends), str(BINARY), *SWITCHES.split(),
+             f"--user-data-dir={profile}"],
+            pass_fds=ends, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        for end in ends:
+            os.close(end)
+        self._buffer, self._number, self.events = b"", 0, []
+        self._session: str | None = None
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self._number += 1
+        request = {"id": self._number, "method": method, "params": parameters}
+        if self._session:
+            request["sessionId"] = self._session
+        os.write(self._out, json.dumps(request).encode() + b"\0")
+        while (answer := self._next()).get("id") != self._number:
+            self.events.append(answer)
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self._buffer:
+            chunk = os.read(self._in, 1 << 20)
+            assert chunk, "the browser has ended"
+            self._buffer += chunk
+        message, _, self._buffer = self._buffer.partition(b"\0")
+        return json.loads(message)
+
+    def evaluate(self, expression: str) -> Any:
+        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    def show(self, page: Path, width: int = 1200, theme: str = "light") -> None:
+        """Open a page and wait until its charts are drawn."""
+        self.events.clear()
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.theme(theme)
+        self.call("Page.navigate", url=page.as_uri())
+        self.wait_for(f"document.documentElement?.dataset.charts === '{theme}' && document.readyState === 'complete'")
+
+    def theme(self, theme: str) -> None:
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+
+    def wait_for(self, condition: str, seconds: float = 20) -> None:
+        end = time.monotonic() + seconds
+        while not self.evaluate(condition):
+            assert time.monotonic() < end, f"not within {seconds} s: {condition}; {self.complaints()}"
+            time.sleep(0.05)
+
+    def complaints(self) -> list[Any]:
+        kinds = ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
+        return [event["params"] for event in self.events if event.get("method") in kinds]
+
+    def requested(self) -> list[str]:
+        sent = [e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
+        return [url for url in sent if not url.startswith("data:")]
+
+    def close(self) -> None:
+        with contextlib.suppress(AssertionError, OSError):
+            self._session = None
+            self.call("Browser.close")
+        os.close(self._out)
+        os.close(self._in)
+        self._process.wait(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    browser = Browser(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module")
+def page(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report([finished_run], tmp_path_factory.mktemp("page") / "report.html")
+
+
+@pytest.fixture(scope="module")
+def two_runs(finished_run: Path, other_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report([finished_run, other_run], tmp_path_factory.mktemp("page") / "report.html")
+
+
+UNDRAWN = """[...document.querySelectorAll('[data-figure]')].filter(box => !box.querySelector(
+    'svg .scatterlayer path.js-line, svg .barlayer path, svg .scatterlayer path.point'
+    )).map(box => box.ariaLabel)"""
+OVERFLOW = "document.documentElement.scrollWidth - window.innerWidth"
+
+
+def test_every_chart_is_drawn_and_nothing_complains_or_is_fetched(browser: Browser, page: Path) -> None:
+    browser.show(page)
+    assert browser.evaluate("document.querySelectorAll('[data-figure]').length") >= 9
+    assert browser.evaluate(UNDRAWN) == []
+    assert browser.complaints() == []
+    assert browser.requested() == [page.as_uri()]
+
+
+@pytest.mark.parametrize("width", [400, 1600])
+def test_one_run_fits_the_width(browser: Browser, page: Path, width: int) -> None:
+    browser.show(page, width)
+    assert browser.evaluate(OVERFLOW) <= 0
+
+
+@pytest.mark.parametrize("width", [400, 1600])
+def test_two_runs_fit_the_width_and_overlay(browser: Browser, two_runs: Path, width: int) -> None:
+    browser.show(two_runs, width)
+    assert browser.evaluate(OVERFLOW) <= 0
+    assert browser.evaluate(UNDRAWN) == []
+    legend = browser.evaluate("document.querySelector('#bits-per-byte .legend').textContent")
+    assert "smollm2-basque" in legend
+    assert "without-replay" in legend
+    assert browser.complaints() == []
+
+
+def test_pointing_at_a_chart_shows_its_value(browser: Browser, page: Path) -> None:
+    browser.show(page)
+    box = browser.evaluate("""(() => { const plot = document.querySelector('.chart .nsewdrag');
+        plot.scrollIntoView({block: 'center', behavior: 'instant'}); const r = plot.getBoundingClientRect();
+        return [r.left + r.width / 2, r.top + r.height / 2]; })()""")
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
+    browser.wait_for("document.querySelector('.chart .hoverlayer').textContent.includes('[')")
+    assert "base model : 1.900" in browser.evaluate("document.querySelector('.chart .hoverlayer').textContent")
+
+
+def test_charts_follow_the_theme(browser: Browser, page: Path) -> None:
+    browser.show(page, theme="light")
+    ink = "getComputedStyle(document.querySelector('.chart .xtick text')).fill"
+    light = browser.evaluate(ink)
+    browser.theme("dark")
+    browser.wait_for("document.documentElement.dataset.charts === 'dark'")
+    assert browser.evaluate(ink) != light
+    assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(19, 22, 26)"
+
+
+def test_hostile_text_stays_text(browser: Browser, hostile_run: Path, tmp_path: Path) -> None:
+    page = write_report([hostile_run], tmp_path / "report.html")
+    browser.show(page, 400)
+    browser.evaluate("""document.querySelectorAll('details').forEach(d => d.open = true);
+        document.querySelectorAll('*').forEach(e => e.dispatchEvent(new MouseEvent('mouseover')))""")
+    assert browser.evaluate("window.hostile === undefined")
+    assert browser.evaluate("document.scripts.length") == 3
+    assert browser.evaluate("document.querySelectorAll('img, iframe, a[href^=javascript], [onmouseover]').length") == 0
+    assert browser.evaluate(OVERFLOW) <= 0
+    assert browser.complaints() == []
+    assert browser.requested() == [page.as_uri()]
+
+
+def test_an_injected_script_would_be_blocked(browser: Browser, page: Path, tmp_path: Path) -> None:
+    """The second wall: were an escape ever forgotten, the policy still stops the script."""
+    broken = tmp_path / "broken.html"
+    broken.write_text(page.read_text("utf-8").replace("</main>", "<script>window.hostile = 9</script></main>"), "utf-8")
+    browser.show(broken)
+    assert browser.evaluate("window.hostile === undefined")
+
+
+def test_an_unfinished_run_gives_a_page(browser: Browser, unfinished_run: Path, tmp_path: Path) -> None:
+    page = write_report([unfinished_run], tmp_path / "report.html")
+    browser.show(page, 400)
+    assert browser.evaluate(OVERFLOW) <= 0
+    assert browser.complaints() == []
+
+
+def test_right_to_left_text_is_laid_out_right_to_left(browser: Browser, page: Path) -> None:
+    browser.show(page)
+    direction: Callable[[int], Any] = lambda n: browser.evaluate(  # noqa: E731
+        f"getComputedStyle(document.querySelectorAll('.sample')[{n}].querySelectorAll('.said')[1]).direction"
+    )
+    assert [direction(0), direction(1)] == ["ltr", "rtl"]
+
+
+def test_printing_shows_light_charts_and_no_navigation(browser: Browser, page: Path) -> None:
+    browser.show(page, theme="dark")
+    browser.call(
+        "Emulation.setEmulatedMedia",
+        media="print",
+        features=[{"name": "prefers-color-scheme", "value": "dark"}],
+    )
+    browser.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    browser.wait_for("document.documentElement.dataset.charts === 'light'")
+    assert browser.evaluate("getComputedStyle(document.querySelector('nav')).display") == "none"
+    assert (
+        browser.evaluate("getComputedStyle(document.querySelector('section')).backgroundColor") == "rgb(255, 255, 255)"
+    )
+    browser.call("Emulation.setEmulatedMedia", media="")

@@ -121,13 +121,13 @@ def _columns(lines: Sequence[Mapping[Any, MeasuredRow]]) -> list[_Column]:
     base: _Column = ("base model", lambda line: _cell(line.base, line.metric.unit))
     change: _Column = ("change", lambda line: element("td", line.change))
     if len(lines) > 1:
-        return [base, ("final", lambda line: _cell(line.after, line.metric.unit)), change]
+        return [base, ("last in training", lambda line: _cell(line.after, line.metric.unit)), change]
     shown = list(lines[0].values())
     columns: list[_Column] = [base] if any(line.base for line in shown) else []
     if any(line.expanded for line in shown):
         columns.append(("expanded, untrained", lambda line: _cell(line.expanded, line.metric.unit)))
     if any(line.final for line in shown):
-        columns.append(("final", lambda line: _cell(line.final, line.metric.unit)))
+        columns.append(("last in training", lambda line: _cell(line.final, line.metric.unit)))
     return [*columns, change, ("items", _items)]
 
 

@@ -106,7 +106,7 @@ def blank_figure(unit_label: str) -> go.Figure:
         hoverlabel={"namelength": -1},
     )
     figure.update_yaxes(title_text=unit_label, title_standoff=10, title_font_size=12, automargin=True)
-    figure.update_xaxes(automargin=True, title_font_size=12)
+    figure.update_xaxes(automargin=True, title_font_size=12, spikethickness=1, spikecolor=_GREY)
     return figure
 
 

@@ -85,7 +85,10 @@ def _measured(records: Sequence[RunRecord]) -> Html:
         "training; every time on the same held-out text and items. In brackets: 95 % intervals over "
         "items."
     ))  # fmt: skip
-    return join(about, measured_table(records, _HEADLINE_METRICS, "Base model, expanded model and final model"))
+    return join(
+        about,
+        measured_table(records, _HEADLINE_METRICS, "Base model, expanded model, and the last measurement in training"),
+    )
 
 
 def _about_bits() -> Html:

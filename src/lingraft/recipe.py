@@ -145,11 +145,16 @@ class Vocabulary(_Part):
 
 
 class EmbeddingInit(_Part):
-    """How the rows of new tokens are filled; ``output`` matters for untied models only."""
+    """How the rows of new tokens are filled; ``output`` (by default as ``input``) is for untied models only.
+
+    ``options`` go to the methods. The run stops when source bits per byte rise by more than ``max_source_rise`` right after the
+    rows are filled: new rows that are too long, or a head that gives them probability everywhere.
+    """
 
     input: str = "subword_mean"
     output: str | None = None
     options: dict[str, Any] = {}
+    max_source_rise: Annotated[float, Field(gt=0)] = 0.05
 
 
 class MixSpec(_Part):
@@ -330,6 +335,7 @@ class Recipe(_Part):
     vocabulary: Vocabulary = Vocabulary()
     embeddings: EmbeddingInit = EmbeddingInit()
     precision: Literal["bf16", "fp32"] = "bf16"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
     stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
     measure: Measure = Measure()
 

@@ -213,6 +213,24 @@ class Run:
             with path.open("r+b") as file:
                 file.truncate(num_bytes)
 
+    def forget_measurements_named(self, *names: str) -> None:
+        """Drop all rows of some names: the step that makes them is being done again."""
+        self._keep_measurements(lambda row: row.name not in names)
+
+    def forget_measurements_of(self, *stages: str) -> None:
+        """Drop the rows of some stages, except those that describe the tokenizer: the stage begins again."""
+        kept = ("fertility", "tokens_per_byte", "segmentation_drift")
+        self._keep_measurements(lambda row: row.stage not in stages or row.name in kept)
+
+    def _keep_measurements(self, wanted: Callable[[Measurement], bool]) -> None:
+        rows = self.measurements()
+        kept = [row for row in rows if wanted(row)]
+        if len(kept) < len(rows):
+            path = self.path("measurements.jsonl")
+            replacement = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+            write_measurements(replacement, kept)
+            replacement.replace(path)
+
 
 def describe_environment() -> dict[str, Any]:
     """Return versions and the machine's kind; no variable of the environment, no name, no path."""

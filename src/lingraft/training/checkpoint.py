@@ -163,4 +163,6 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, names: Mapping[Tensor, s
     if not restored.keys() <= parameters.keys():
         raise CheckpointError(f"the optimiser's state is of other parameters: {sorted(restored.keys() - parameters.keys())[:3]}")
     for name, parts in restored.items():
-        optimizer.state[parameters[name]] = dict(parts)
+        device = parameters[name].device
+        # Step counters are scalars, which AdamW keeps on the CPU.
+        optimizer.state[parameters[name]] = {part: t.to(device) if t.ndim else t for part, t in parts.items()}

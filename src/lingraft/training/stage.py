@@ -216,7 +216,7 @@ def _start(model: nn.Module, head: Head, trainable: Trainable, plan: StagePlan) 
 
 def _step(loop: _Loop, batch: Batch, step: int) -> StepReport:
     """Do one optimiser step: every token of the batch weighs the same, however it is cut into forward passes."""
-    plan, tokens = loop.plan, torch.from_numpy(batch.tokens)
+    plan, tokens = loop.plan, torch.from_numpy(batch.tokens).to(loop.head.weight.device)
     loop.model.train()
     # Dropout's noise is a function of the step, so that there is no generator state to save.
     torch.manual_seed(int.from_bytes(hashlib.sha256(f"{plan.seed}/{plan.name}/{step}".encode()).digest()[:7], "little"))
@@ -225,7 +225,7 @@ def _step(loop: _Loop, batch: Batch, step: int) -> StepReport:
     )
     for group in loop.optimizer.param_groups:
         group["lr"] = rate
-    losses = torch.cat([_accumulate(loop, rows, tokens) for rows in torch.arange(len(tokens)).split(plan.micro_batch)])
+    losses = torch.cat([_accumulate(loop, rows, tokens) for rows in torch.arange(len(tokens), device=tokens.device).split(plan.micro_batch)])
     loop.trainable.mask_gradients(loop.parameters)
     norm = torch.nn.utils.clip_grad_norm_(list(loop.parameters.values()), plan.clip).item()
     _refuse_a_bad_step(loop, losses, norm, batch, step)
@@ -240,15 +240,15 @@ def _step(loop: _Loop, batch: Batch, step: int) -> StepReport:
 def _accumulate(loop: _Loop, rows: Tensor, tokens: Tensor) -> Tensor:
     """Add the gradients of some rows, weighted by the tokens of the whole step; return their losses by row."""
     inputs, targets = tokens[rows, :-1], tokens[rows, 1:]
-    with _autocast(loop.plan.dtype):
+    with _autocast(loop.head.weight.device.type, loop.plan.dtype):
         hidden = hidden_states(loop.model, inputs)
     total, losses = chunked_cross_entropy(hidden.flatten(0, 1), targets.flatten(), loop.head, dtype=loop.plan.dtype)
     (total / tokens[:, 1:].numel()).backward()
-    return losses.view(targets.shape)
+    return losses.view(targets.shape).cpu()
 
 
-def _autocast(dtype: torch.dtype) -> AbstractContextManager[Any]:
-    return nullcontext() if dtype == torch.float32 else torch.autocast("cpu", dtype=dtype)
+def _autocast(device: str, dtype: torch.dtype) -> AbstractContextManager[Any]:
+    return nullcontext() if dtype == torch.float32 else torch.autocast(device, dtype=dtype)
 
 
 def _refuse_a_bad_step(loop: _Loop, losses: Tensor, norm: float, batch: Batch, step: int) -> None:

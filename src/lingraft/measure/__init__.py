@@ -1,0 +1,1 @@
+"""The measurement room: likelihoods, in-context learning, and how far the weights moved."""

@@ -1,0 +1,46 @@
+"""Copying a random sequence that has been seen once: the plainest sign of in-context learning."""
+
+import torch
+
+from lingraft.measure.items import ItemStream
+from lingraft.measure.probes.probe import ProbeContext, ProbeScore, probe
+from lingraft.measure.statistics import bootstrap_ratio, wilson_interval
+
+__all__ = ["random_copy"]
+
+_VERSION = 1
+
+
+@probe("random_copy", reference="https://transformer-circuits.pub/2022/in-context-learning-and-induction-heads", light=True)
+def random_copy(context: ProbeContext, *, num_items: int = 64, length: int = 64) -> list[ProbeScore]:
+    """Return how well the second copy of random token sequences is predicted.
+
+    An item is ``length`` random ids of the *base* tokenizer, control tokens left out, written twice. ``accuracy`` is the share
+    of the second copy's tokens that are the model's first choice (chance is 1/V); ``nll`` their mean −log p, and ``nll_drop``
+    by how much it is below the first copy's, in nats. The first token of the second copy cannot be foreseen and is not scored.
+    """
+    special = context.tokenizer.special_ids
+    allowed = [i for i in sorted(context.tokenizer.vocabulary.values()) if i < context.num_old and i not in special]
+    halves = [_ids(allowed, length, context.seed, index) for index in range(num_items)]
+    right = first = second = 0.0
+    hits: list[float] = []
+    for half, scored in zip(halves, context.scorer.score([half * 2 for half in halves]), strict=True):
+        again = slice(length + 1, 2 * length)
+        correct = (scored.greedy[again] == torch.tensor(half[1:])).sum().item()
+        hits.append(correct)
+        right += correct
+        first -= scored.log_probabilities[1:length].double().mean().item()
+        second -= scored.log_probabilities[again].double().mean().item()
+    trials = num_items * (length - 1)
+    low, high = bootstrap_ratio(hits, [length - 1] * num_items) if 0 < right < trials else wilson_interval(right, trials)
+    return [
+        ProbeScore("accuracy", right / trials, low, high, num_items),
+        ProbeScore("nll", second / num_items, count=num_items),
+        ProbeScore("nll_drop", (first - second) / num_items, count=num_items),
+        ProbeScore("chance", 1 / len(allowed)),
+    ]
+
+
+def _ids(allowed: list[int], length: int, seed: int, index: int) -> list[int]:
+    stream = ItemStream("random_copy", _VERSION, seed, length, index)
+    return [allowed[stream.below(len(allowed))] for _ in range(length)]

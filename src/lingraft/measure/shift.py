@@ -1,0 +1,104 @@
+"""How far the weights moved, per kind of tensor."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from lingraft.errors import MeasurementError
+from lingraft.model.freeze import kind_of
+
+__all__ = ["KindShift", "ParameterShift", "measure_shift"]
+
+
+@dataclass
+class KindShift:
+    """Sums over the tensors of one kind: ‖θ − θ₀‖², ‖θ₀‖², ‖θ‖², ⟨θ, θ₀⟩."""
+
+    difference: float = 0.0
+    before: float = 0.0
+    after: float = 0.0
+    product: float = 0.0
+
+    def add(self, then: Tensor, now: Tensor) -> float:
+        """Take in one tensor; return ‖θ − θ₀‖."""
+        old, new = then.double().flatten(), now.double().flatten()
+        distance = torch.linalg.vector_norm(new - old).item()
+        self.difference += distance**2
+        self.before += torch.dot(old, old).item()
+        self.after += torch.dot(new, new).item()
+        self.product += torch.dot(old, new).item()
+        return distance
+
+    @property
+    def relative_l2(self) -> float:
+        """‖θ − θ₀‖ / ‖θ₀‖ over all tensors of the kind; 0 where all weights are and stay 0."""
+        return float((self.difference / self.before) ** 0.5) if self.before else 0.0
+
+    @property
+    def cosine(self) -> float:
+        """⟨θ, θ₀⟩ / (‖θ‖ ‖θ₀‖); 1 where all weights are and stay 0."""
+        size = (self.before * self.after) ** 0.5
+        return self.product / size if size else 1.0
+
+
+@dataclass
+class ParameterShift:
+    """The shift from a starting point.
+
+    Attributes:
+        mean_l2: the paper's measure (arXiv 2506.00288, fig. 4): the mean over named tensors of ‖θ − θ₀‖₂.
+        kinds: kind → its sums; rows of new tokens are kept apart as ``embeddings_new`` and ``head_new``.
+    """
+
+    mean_l2: float = 0.0
+    kinds: dict[str, KindShift] = field(default_factory=lambda: defaultdict(KindShift))
+
+
+@torch.no_grad()
+def measure_shift(model: nn.Module, start: Path, *, num_old: int, num_ids: int) -> ParameterShift:
+    """Return how far a model is from the weights in a folder, read tensor by tensor in fp64.
+
+    θ₀ is the model after vocabulary expansion. The rows of new tokens are reported apart, or they would swamp the rest;
+    padding rows take no part.
+
+    Args:
+        model: the model now.
+        start: a folder with the safetensors weights of the start.
+        num_old: ids of the base tokenizer.
+        num_ids: ids of the expanded tokenizer.
+
+    Raises:
+        MeasurementError: a tensor of the model is not in the folder.
+    """
+    shift = ParameterShift()
+    now = dict(model.named_parameters())
+    distances = []
+    seen = set()
+    for name, then in _tensors(start):
+        if name not in now:
+            continue
+        seen.add(name)
+        kind, parameter = kind_of(name, model), now[name]
+        if kind in ("embeddings", "head"):
+            distances.append(torch.linalg.vector_norm(parameter[:num_ids].double() - then[:num_ids].double()).item())
+            shift.kinds[f"{kind}_old"].add(then[:num_old], parameter[:num_old])
+            if num_ids > num_old:
+                shift.kinds[f"{kind}_new"].add(then[num_old:num_ids], parameter[num_old:num_ids])
+        else:
+            distances.append(shift.kinds[kind].add(then, parameter))
+    if missing := sorted(now.keys() - seen):
+        raise MeasurementError(f"{start}: no tensor {missing[0]!r} to compare with ({len(missing)} missing)")
+    shift.mean_l2 = sum(distances) / len(distances)
+    return shift
+
+
+def _tensors(folder: Path) -> Iterable[tuple[str, Tensor]]:
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 - not a mapping
+                yield name, file.get_tensor(name)

@@ -1,0 +1,45 @@
+"""Intervals: of shares, and of ratios of sums."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from lingraft.errors import MeasurementError
+
+__all__ = ["bootstrap_ratio", "wilson_interval"]
+
+_Z95 = 1.959963984540054
+
+
+def wilson_interval(successes: float, trials: int) -> tuple[float, float]:
+    """Return the 95 % Wilson score interval of a share (Wilson, 1927, JASA 22:209).
+
+    Raises:
+        MeasurementError: there were no trials.
+    """
+    if trials <= 0:
+        raise MeasurementError("an interval needs at least one trial")
+    share, z2 = successes / trials, _Z95**2
+    centre = (share + z2 / (2 * trials)) / (1 + z2 / trials)
+    half = _Z95 / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def bootstrap_ratio(
+    numerators: Sequence[float], denominators: Sequence[float], *, resamples: int = 1000, seed: int = 0
+) -> tuple[float, float]:
+    """Return the 95 % percentile interval of Σ numerators / Σ denominators, documents being drawn with replacement.
+
+    Both sums take part in each draw, so a long document weighs as it does in the number itself.
+
+    Raises:
+        MeasurementError: the two lists differ in length or are empty.
+    """
+    if len(numerators) != len(denominators) or not numerators:
+        raise MeasurementError(f"a ratio needs pairs, got {len(numerators)} numerators and {len(denominators)} denominators")
+    above, below = np.asarray(numerators, dtype=np.float64), np.asarray(denominators, dtype=np.float64)
+    picks = np.random.default_rng(seed).integers(len(above), size=(resamples, len(above)))
+    ratios = above[picks].sum(axis=1) / below[picks].sum(axis=1)
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    return float(low), float(high)

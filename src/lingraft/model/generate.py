@@ -1,0 +1,53 @@
+"""Greedy continuations of a prompt, for reading before and after."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+
+from lingraft.model.base import quiet_transformers
+from lingraft.vocabulary import TokenizerFile
+
+__all__ = ["continue_text"]
+
+
+class _OwnedIdsOnly(LogitsProcessor):
+    """Rules out rows that no token owns: they cannot be decoded."""
+
+    def __init__(self, num_ids: int) -> None:
+        self._num_ids = num_ids
+
+    def __call__(
+        self,
+        input_ids: Int[Tensor, "batch position"],  # noqa: ARG002 - the interface of transformers
+        scores: Float[Tensor, "batch rows"],
+    ) -> Float[Tensor, "batch rows"]:
+        scores[:, self._num_ids :] = -torch.inf
+        return scores
+
+
+@torch.no_grad()
+def continue_text(
+    model: nn.Module, tokenizer: TokenizerFile, prompt: str, *, condition_id: int, end_id: int, max_tokens: int = 40
+) -> str:
+    """Return the model's most likely continuation of a prompt, step by step, up to ``max_tokens`` or the end of a document.
+
+    The condition token stands in front, as in every score. All ids are decoded at once, so characters that are spelled by
+    several byte tokens come out whole.
+    """
+    given: Any = model.eval()
+    ids = torch.tensor([[condition_id, *tokenizer.encode(prompt)]], device=given.device)
+    settings = GenerationConfig(
+        max_new_tokens=max_tokens, do_sample=False, eos_token_id=end_id, pad_token_id=end_id, bos_token_id=condition_id
+    )
+    with quiet_transformers():
+        output = given.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            generation_config=settings,
+            logits_processor=LogitsProcessorList([_OwnedIdsOnly(tokenizer.num_ids)]),
+        )
+    fresh = [i for i in output[0, ids.shape[1] :].tolist() if i != end_id]
+    return tokenizer.decode(fresh)

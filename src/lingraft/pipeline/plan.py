@@ -1,0 +1,335 @@
+"""What a recipe will do, before anything is loaded: stages, tokens, passes, rates, memory, time, and what to watch out for."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from lingraft.corpus import Rejects, clean, find_files, read_files
+from lingraft.corpus.cleaning import count_words
+from lingraft.corpus.split import is_held_out
+from lingraft.errors import RecipeError
+from lingraft.model.locate import BaseDescription, describe_base, locate_base
+from lingraft.pipeline.settings import (
+    DocumentTokens,
+    document_tokens,
+    refuse_too_many_epochs,
+    stage_quotas,
+    stage_schedule,
+    warmup_steps,
+)
+from lingraft.quantities import format_tokens
+from lingraft.recipe import Recipe, Stage
+from lingraft.training.learning_rate import learning_rate, lr_schedules
+from lingraft.vocabulary import LearnOptions, dominant_scripts, expand_byte_bpe
+
+__all__ = ["CorpusPlan", "Plan", "StageOutline", "make_plan"]
+
+_SAMPLE_BYTES = 300_000
+_WHOLE_BYTES = 6_000_000
+_PACKED_RATIO = {".gz": 3.0, ".zst": 4.0}
+_POINTS = tuple(n / 10 for n in range(10))
+# Bytes that a layer keeps per token and hidden unit for the backward pass; arXiv 2205.05198 counts 34 for 16-bit types without
+# attention scores; autocast keeps fp32 residuals beside them. Checked against measured peaks in benchmarks/memory.py.
+_KEPT_BYTES = {"bf16": 60, "fp32": 90}
+_CHUNK_BYTES = 512 * 4 * 3
+# Share of the plain fp32 matrix-product rate that a training step reaches, measured with SmolLM2-135M on two AVX-512 cores.
+_REACHED = {"bf16": 1.2, "fp32": 0.55}
+
+
+@dataclass(frozen=True)
+class CorpusPlan:
+    """A corpus as far as its files tell: training tokens are by the base tokenizer, and after expansion by an estimate."""
+
+    name: str
+    language: str
+    files: int
+    bytes: int
+    words: int
+    base_tokens: int
+    tokens: int
+    is_estimate: bool
+    needed: int
+
+    @property
+    def epochs(self) -> float:
+        """Passes over the corpus, all stages together."""
+        return self.needed / self.tokens if self.tokens else 0.0
+
+
+@dataclass(frozen=True)
+class StageOutline:
+    """A stage in numbers: the mix and the rate at ten points of it, the weights that learn, peak bytes and seconds."""
+
+    stage: Stage
+    num_steps: int
+    tokens: int
+    mix: tuple[dict[str, float], ...]
+    rates: tuple[float, ...]
+    trainable: int
+    memory_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked recipe with everything that can be known of its run beforehand."""
+
+    recipe: Recipe
+    base: BaseDescription
+    base_name: str
+    documents: DocumentTokens
+    corpora: tuple[CorpusPlan, ...]
+    stages: tuple[StageOutline, ...]
+    num_rows: int
+    fertility: tuple[float, float] | None
+    warnings: tuple[str, ...]
+
+
+def make_plan(recipe: Recipe) -> Plan:
+    """Return the plan of a recipe. No weight is loaded; of large corpora only a sample is read.
+
+    Raises:
+        RecipeError: a name, an option or a value cannot be used; the message holds the recipe path.
+        CorpusError: a corpus is missing, empty, unreadable, or too small for its share.
+        ModelError: the base model's files contradict each other.
+    """
+    location = locate_base(recipe.base_model, recipe.revision)
+    for index, stage in enumerate(recipe.stages):
+        lr_schedules.get(stage.lr.schedule, f"stages.{index}.lr.schedule")
+        stage_schedule(recipe, index)
+        _refuse_long_warmup(stage, index)
+    samples = {name: _sample(recipe, name) for name in recipe.corpora}
+    base = describe_base(location)
+    documents = document_tokens(recipe, base)
+    _refuse_long_sequences(recipe, base)
+    shrink, fertility = _estimate_expansion(recipe, base, samples)
+    corpora = tuple(_plan_corpus(recipe, base, name, samples[name], shrink) for name in recipe.corpora)
+    for corpus in corpora:
+        if corpus.files:
+            refuse_too_many_epochs(recipe, corpus.name, corpus.needed, corpus.tokens, " (estimated)" if corpus.is_estimate else "")
+    rows = _num_rows(recipe, base)
+    rate = _product_rate()
+    stages = tuple(_outline(recipe, base, index, rows, rate) for index in range(len(recipe.stages)))
+    warnings = tuple(_warnings(recipe, corpora, stages))
+    return Plan(recipe, base, location.public_name, documents, corpora, stages, rows, fertility, warnings)
+
+
+def _refuse_long_warmup(stage: Stage, index: int) -> None:
+    if warmup_steps(stage) > stage.num_steps:
+        raise RecipeError(f"stages.{index}.lr.warmup: {stage.lr.warmup} is longer than the stage's {stage.tokens} tokens")
+
+
+def _refuse_long_sequences(recipe: Recipe, base: BaseDescription) -> None:
+    for index, stage in enumerate(recipe.stages):
+        if stage.batch.sequence_length > base.max_positions:
+            raise RecipeError(
+                f"stages.{index}.batch.sequence_length: {stage.batch.sequence_length} is longer than the base model's "
+                f"{base.max_positions} positions"
+            )
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Training texts of a corpus and how many times as much there is."""
+
+    texts: list[str]
+    scale: float
+    files: int
+
+    @property
+    def bytes(self) -> int:
+        return sum(len(text.encode()) for text in self.texts)
+
+
+def _sample(recipe: Recipe, name: str) -> _Sample:
+    """Read a corpus, or the beginning of a large one, by the rules that the run will use."""
+    corpus = recipe.corpora[name]
+    if corpus.split:
+        return _Sample([], 1.0, 0)
+    files = find_files(corpus.paths, f"corpora.{name}.path")
+    text_bytes = sum(path.stat().st_size * _PACKED_RATIO.get(path.suffix, 1.0) for path in files)
+    limit = None if text_bytes <= _WHOLE_BYTES else _SAMPLE_BYTES
+    rejects = Rejects()
+    reading = read_files(
+        files,
+        corpus=name,
+        text_field=corpus.text,
+        bad_lines=corpus.bad_lines,
+        max_bad_fraction=corpus.max_bad_fraction,
+        rejects=rejects,
+        where=f"corpora.{name}",
+    )
+    documents = clean(
+        reading,
+        normalise=corpus.normalise,
+        deduplicate=corpus.deduplicate,
+        min_characters=corpus.min_characters,
+        max_documents=corpus.max_documents,
+        rejects=rejects,
+    )
+    texts = list(_until((d.text for d in documents if not is_held_out(d, corpus.validation, corpus.split_by)), limit))
+    if not texts:
+        raise RecipeError(f"corpora.{name}: an empty corpus: no document is left to train on in {len(files)} files")
+    read = sum(len(text.encode()) for text in texts)
+    return _Sample(texts, 1.0 if limit is None else max(1.0, text_bytes * (1 - corpus.validation) / read), len(files))
+
+
+def _until(texts: Iterator[str], limit: int | None) -> Iterator[str]:
+    size = 0
+    for text in texts:
+        yield text
+        size += len(text.encode())
+        if limit is not None and size >= limit:
+            return
+
+
+def _cut(texts: list[str], size: int = _SAMPLE_BYTES) -> list[str]:
+    return list(_until(iter(texts), size))
+
+
+def _estimate_expansion(
+    recipe: Recipe, base: BaseDescription, samples: dict[str, _Sample]
+) -> tuple[dict[str, float], tuple[float, float] | None]:
+    """Return, per language, tokens after over tokens before expansion, and the target's fertility before and after.
+
+    A small vocabulary is learned on a sample, rare tokens being admitted in proportion; the real one is learned on more text
+    and does a little better.
+    """
+    target = recipe.languages.target
+    texts = [t for name, s in samples.items() if recipe.language_of(name) == target for t in _cut(s.texts)]
+    source = [t for name, s in samples.items() if recipe.language_of(name) != target for t in _cut(s.texts)]
+    words = sum(map(count_words, texts))
+    if not words:
+        return {}, None
+    before = sum(map(len, base.tokenizer.encode_batch(texts)))
+    if recipe.vocabulary.method == "keep" or base.tokenizer.family != "byte_bpe":
+        return {}, (before / words, before / words)
+    whole = sum(s.bytes * s.scale for name, s in samples.items() if recipe.language_of(name) == target)
+    seen = sum(len(text.encode()) for text in texts)
+    chosen = recipe.vocabulary
+    options = LearnOptions(
+        num_tokens=chosen.new_tokens,
+        min_count=max(2, round(chosen.min_count * seen / whole)),
+        max_characters=chosen.max_characters,
+        pinned_scripts=frozenset(dominant_scripts(texts) - dominant_scripts(source)),
+    )
+    after = expand_byte_bpe(base.tokenizer, texts, source, options).target_tokens[-1]
+    return {target: after / before}, (before / words, after / words)
+
+
+def _plan_corpus(
+    recipe: Recipe, base: BaseDescription, name: str, sample: _Sample, shrink: dict[str, float]
+) -> CorpusPlan:
+    language = recipe.language_of(name)
+    encoded = sum(map(len, base.tokenizer.encode_batch(sample.texts))) + len(sample.texts)
+    needed = 0
+    for index, stage in enumerate(recipe.stages):
+        needed += stage_quotas(recipe, index)[1].get(name, 0) * stage.batch.sequence_length
+    return CorpusPlan(
+        name=name,
+        language=language,
+        files=sample.files,
+        bytes=round(sample.bytes * sample.scale),
+        words=round(sum(map(count_words, sample.texts)) * sample.scale),
+        base_tokens=round(encoded * sample.scale),
+        tokens=round(encoded * sample.scale * shrink.get(language, 1.0)),
+        is_estimate=sample.scale > 1 or language in shrink,
+        needed=needed,
+    )
+
+
+def _num_rows(recipe: Recipe, base: BaseDescription) -> int:
+    if recipe.vocabulary.method == "keep":
+        return base.num_rows
+    ids = base.tokenizer.num_ids + recipe.vocabulary.new_tokens
+    multiple = recipe.vocabulary.row_multiple
+    return base.num_rows if ids <= base.num_rows else -(-ids // multiple) * multiple
+
+
+def _outline(recipe: Recipe, base: BaseDescription, index: int, rows: int, rate: float) -> StageOutline:
+    stage, schedule = recipe.stages[index], stage_schedule(recipe, index)
+    tables = base.hidden_size * (1 if base.is_tied else 2)
+    parameters = base.num_parameters + (rows - base.num_rows) * tables
+    trainable = {"all": parameters, "embeddings": rows * tables, "new_embeddings": recipe.vocabulary.new_tokens * tables}
+    learning = trainable[stage.train] if isinstance(stage.train, str) else parameters
+    steps, warmup = stage.num_steps, warmup_steps(stage)
+    rates = tuple(
+        learning_rate(
+            int(point * steps),
+            num_steps=steps,
+            warmup_steps=warmup,
+            peak=stage.lr.peak,
+            floor=stage.lr.floor,
+            schedule=stage.lr.schedule,
+        )
+        for point in _POINTS
+    )
+    tokens = steps * stage.batch.tokens
+    # A frozen body needs no gradients of its own, but the backward pass still runs through it to the input rows.
+    passes = 6 if stage.train == "all" else 4
+    return StageOutline(
+        stage=stage,
+        num_steps=steps,
+        tokens=tokens,
+        mix=tuple(dict(schedule(point)) for point in _POINTS),
+        rates=rates,
+        trainable=learning,
+        memory_bytes=_memory(recipe, base, stage, parameters, rows * tables if learning < parameters else parameters, rows),
+        seconds=passes * parameters * tokens / (rate * _REACHED[recipe.precision]),
+    )
+
+
+def _memory(recipe: Recipe, base: BaseDescription, stage: Stage, parameters: int, stepped: int, rows: int) -> int:
+    """Return peak bytes: fp32 weights, gradients, two moments, the average's anchor, kept activations, one chunk of logits."""
+    weights = 4 * parameters + 4 * stepped * (3 + (1 if stage.ema else 0))
+    tokens = stage.batch.micro_batch * stage.batch.sequence_length
+    activations = tokens * base.hidden_size * base.num_layers * _KEPT_BYTES[recipe.precision]
+    return weights + activations + _CHUNK_BYTES * rows
+
+
+def _product_rate(size: int = 1024) -> float:
+    """Return the machine's fp32 matrix-product rate in FLOP per second, best of three."""
+    matrix = np.ones((size, size), dtype=np.float32)
+    best = float("inf")
+    for _ in range(3):
+        start = time.perf_counter()
+        matrix @ matrix
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best
+
+
+def _warnings(recipe: Recipe, corpora: tuple[CorpusPlan, ...], stages: tuple[StageOutline, ...]) -> Iterator[str]:
+    source = recipe.languages.source
+    speakers = {name for name in recipe.corpora if recipe.language_of(name) == source}
+    for index, outline in enumerate(stages):
+        has_source = any(mix.get(name, 0) > 0 for mix in outline.mix for name in speakers)
+        if not has_source and outline.stage.train == "embeddings":
+            yield (
+                f"stages.{index}: every row trains and no {source} text is in the mix: old rows move away from the body and {source} "
+                "gets worse; train new_embeddings, or add replay"
+            )
+        elif not has_source and outline.stage.train == "all" and outline.stage.ema is None:
+            yield f"stages.{index}: no {source} text and no averaging: in-context learning collapses early (arXiv 2506.00288)"
+    for corpus in corpora:
+        if not corpus.files:
+            yield f"corpora.{corpus.name}: a hub data set; its size is known only once it has been read"
+        elif corpus.epochs > 1:
+            yield f"corpora.{corpus.name}: {corpus.epochs:.1f} passes over the same text"
+        elif not corpus.needed:
+            yield f"corpora.{corpus.name}: no stage trains on it"
+    available = _available_memory()
+    worst = max(outline.memory_bytes for outline in stages)
+    if recipe.device != "cuda" and available and worst > available:
+        yield f"about {worst / 2**30:.1f} GiB are needed at the peak, {available / 2**30:.1f} GiB are free: smaller micro_batch"
+    if recipe.total_tokens < 10_000:
+        yield f"only {format_tokens(recipe.total_tokens)} training tokens in all"
+
+
+def _available_memory() -> int:
+    names = os.sysconf_names
+    if "SC_AVPHYS_PAGES" not in names:
+        return 0
+    return int(os.sysconf("SC_AVPHYS_PAGES")) * int(os.sysconf("SC_PAGE_SIZE"))

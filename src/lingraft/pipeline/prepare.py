@@ -1,0 +1,266 @@
+"""The steps before training: corpora, base model, vocabulary, embeddings, token stores."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lingraft.corpus import TokenStore, build_store, find_files, open_store, prepare_corpus, read_prepared, source_fingerprint, store_name
+from lingraft.embeddings import InitContext, fill_rows, init_methods
+from lingraft.errors import CorpusError
+from lingraft.measure.probes.copain import TASKS, make_item
+from lingraft.measurement import Measurement
+from lingraft.model.base import convert_gguf, fetch_folder, is_tied, load_model
+from lingraft.model.export import check_folder, save_model
+from lingraft.model.locate import describe_base, locate_base
+from lingraft.model.resize import padded_rows, replace_embeddings
+from lingraft.pipeline.progress import Progress
+from lingraft.pipeline.settings import DocumentTokens, document_tokens, refuse_too_many_epochs, stage_quotas
+from lingraft.recipe import Recipe
+from lingraft.run import Run, publish_folder
+from lingraft.vocabulary import (
+    AuditTexts,
+    LearnOptions,
+    TokenizerFile,
+    VocabularyExpansion,
+    audit_expansion,
+    dominant_scripts,
+    expand_byte_bpe,
+    keep_vocabulary,
+    measure_fertility,
+    open_expansion,
+    refuse_failed_gates,
+    segmentation_drift,
+)
+
+__all__ = ["Prepared", "prepare_base", "prepare_corpora", "prepare_embeddings", "prepare_stores", "prepare_vocabulary", "texts_of"]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What the later steps stand on: the base's folder, its border tokens and its tokenizer."""
+
+    base_folder: Path
+    documents: DocumentTokens
+    tokenizer: TokenizerFile
+    base_sha256: str
+
+
+def prepare_corpora(run: Run, recipe: Recipe, progress: Progress) -> None:
+    """Read, clean and split every corpus into the run folder; a corpus whose files did not change is not read again.
+
+    Raises:
+        CorpusError: see :func:`lingraft.corpus.prepare_corpus`.
+    """
+    for name, corpus in recipe.corpora.items():
+        progress.phase(f"corpus {name}")
+        files = [] if corpus.split else find_files(corpus.paths, f"corpora.{name}.path")
+        options: dict[str, Any] = {
+            "paths": corpus.paths,
+            "split": corpus.split,
+            "revision": corpus.revision,
+            "text_field": corpus.text,
+            "bad_lines": corpus.bad_lines,
+            "max_bad_fraction": corpus.max_bad_fraction,
+            "normalise": corpus.normalise,
+            "deduplicate": corpus.deduplicate,
+            "min_characters": corpus.min_characters,
+            "max_documents": corpus.max_documents,
+            "validation": corpus.validation,
+            "split_by": corpus.split_by,
+        }
+        inputs = {"options": options | {"paths": [Path(p).name for p in corpus.paths]}, "sources": source_fingerprint(files)}
+        run.step(f"corpus-{name}", inputs, lambda n=name, o=options: prepare_corpus(n, run.path("corpora", n), **o))
+
+
+def texts_of(run: Run, recipe: Recipe, language: str, side: str) -> Iterator[str]:
+    """Yield the texts of one language's corpora, ``train`` or ``validation``."""
+    for name in recipe.corpora:
+        if recipe.language_of(name) == language:
+            for document in read_prepared(run.path("corpora", name, f"{side}.jsonl")):
+                yield document.text
+
+
+def prepare_base(run: Run, recipe: Recipe, progress: Progress) -> Prepared:
+    """Return the base model as a local folder: fetched from the hub, converted from GGUF, or where it is."""
+    location = locate_base(recipe.base_model, recipe.revision)
+    progress.phase(f"base model {location.public_name}")
+    description = describe_base(location)
+    documents = document_tokens(recipe, description)
+    if location.kind == "gguf":
+        assert location.path is not None
+        path = location.path
+        inputs = {"file": path.name, "sha256": source_fingerprint([path])}
+        run.step("base", inputs, lambda: {"folder": publish_folder(run.path("base"), lambda f: convert_gguf(path, f)).name})
+        folder = run.path("base")
+    else:
+        folder = fetch_folder(location)
+    weights = sorted(folder.glob("*.safetensors"))
+    return Prepared(folder, documents, TokenizerFile.open(folder), source_fingerprint(weights))
+
+
+def prepare_vocabulary(run: Run, recipe: Recipe, base: Prepared, progress: Progress) -> VocabularyExpansion:
+    """Learn, apply and prove the vocabulary expansion.
+
+    Raises:
+        VocabularyError: the tokenizer cannot be expanded.
+        GateError: it was, and failed a check; the verdicts are in ``vocabulary/gates.json`` all the same.
+    """
+    progress.phase("vocabulary")
+    inputs = {"vocabulary": recipe.vocabulary.model_dump(), "tokenizer": base.tokenizer.sha256, "corpora": _corpora_key(run, recipe)}
+    run.step("vocabulary", inputs, lambda: _expand(run, recipe, base, progress))
+    return open_expansion(run.path("vocabulary"), base.tokenizer)
+
+
+def _corpora_key(run: Run, recipe: Recipe) -> dict[str, str]:
+    keys = {}
+    for name in recipe.corpora:
+        marker = run.finished(f"corpus-{name}")
+        if marker is None:
+            raise CorpusError(f"corpora.{name} has not been prepared in this run folder")
+        keys[name] = marker["record"]["train_sha256"] + marker["record"]["validation_sha256"]
+    return keys
+
+
+def _expand(run: Run, recipe: Recipe, base: Prepared, progress: Progress) -> dict[str, Any]:
+    source, target = recipe.languages.source, recipe.languages.target
+    protected = [*texts_of(run, recipe, source, "train"), *_probe_prompts()]
+    learning = list(texts_of(run, recipe, target, "train"))
+    if recipe.vocabulary.method == "keep":
+        expansion = keep_vocabulary(base.tokenizer)
+    else:
+        options = LearnOptions(
+            num_tokens=recipe.vocabulary.new_tokens,
+            min_count=recipe.vocabulary.min_count,
+            max_characters=recipe.vocabulary.max_characters,
+            veto_per_million=recipe.vocabulary.veto_per_million,
+            allow_digits=recipe.vocabulary.allow_digits,
+            pinned_scripts=frozenset(dominant_scripts(learning) - dominant_scripts(protected)),
+        )
+        expansion = expand_byte_bpe(base.tokenizer, learning, protected, options)
+        if expansion.num_new < recipe.vocabulary.new_tokens:
+            progress.note(
+                f"vocabulary: {expansion.num_new} of {recipe.vocabulary.new_tokens} tokens were learned; no other pair occurs "
+                f"{recipe.vocabulary.min_count} times and is admitted (vocabulary.min_count)"
+            )
+    held_out = {code: list(texts_of(run, recipe, code, "validation")) for code in (source, target)}
+    texts = AuditTexts(
+        target=held_out[target],
+        protected=protected,
+        source=held_out[source],
+        max_source_drift=recipe.vocabulary.max_source_drift,
+        exact_protection=recipe.vocabulary.veto_per_million == 0,
+    )
+    gates = audit_expansion(expansion, texts)
+
+    def fill(folder: Path) -> None:
+        expansion.save(folder)
+        verdicts = json.dumps([gate.as_dict() for gate in gates], ensure_ascii=False, indent=1)
+        (folder / "gates.json").write_text(verdicts, encoding="utf-8")
+
+    publish_folder(run.path("vocabulary"), fill)
+    refuse_failed_gates(gates)
+    run.forget_measurements_named("fertility", "tokens_per_byte", "segmentation_drift")
+    rows = list(_vocabulary_rows(expansion, held_out, source))
+    run.measure(rows)
+    progress.measured(rows)
+    return {"num_new": expansion.num_new, "old_sha256": expansion.old.sha256, "new_sha256": expansion.new.sha256}
+
+
+def _probe_prompts() -> list[str]:
+    """Return prompts of the text probes: they are protected like source text, so that both models read the same ids."""
+    items = (make_item(task, index, shots=3, seed=0) for task in TASKS for index in range(50))
+    return [f"{item.prompt} {member}\n" for item in items for member in item.members]
+
+
+def _vocabulary_rows(expansion: VocabularyExpansion, held_out: dict[str, list[str]], source: str) -> Iterator[Measurement]:
+    for language, texts in held_out.items():
+        for stage, tokenizer in (("base", expansion.old), ("expanded", expansion.new)):
+            fertility = measure_fertility(tokenizer, texts)
+            yield Measurement(stage, 0, "fertility", fertility.tokens_per_word, language, count=fertility.words)
+            yield Measurement(stage, 0, "tokens_per_byte", fertility.tokens_per_byte, language, count=fertility.bytes)
+    changed, total, _ = segmentation_drift(expansion.old, expansion.new, held_out[source])
+    yield Measurement("expanded", 0, "segmentation_drift", changed / max(1, total), source, count=total)
+
+
+def prepare_stores(run: Run, recipe: Recipe, base: Prepared, tokenizer: TokenizerFile, progress: Progress) -> dict[str, TokenStore]:
+    """Return the token store of every corpus that a stage trains on, made once per tokenizer and text.
+
+    Raises:
+        CorpusError: a corpus has too few tokens for its share, now that they are counted; no weight has been loaded yet.
+    """
+    stores = {}
+    for name in recipe.corpora:
+        needed = sum(
+            stage_quotas(recipe, index)[1].get(name, 0) * stage.batch.sequence_length for index, stage in enumerate(recipe.stages)
+        )
+        if needed:
+            progress.phase(f"tokens of {name}")
+            stores[name] = _store(run, name, base, tokenizer)
+            refuse_too_many_epochs(recipe, name, needed, stores[name].num_tokens)
+    return stores
+
+
+def _store(run: Run, name: str, base: Prepared, tokenizer: TokenizerFile) -> TokenStore:
+    train = run.path("corpora", name, "train.jsonl")
+    marker = run.finished(f"corpus-{name}")
+    assert marker is not None
+    corpus_sha256 = marker["record"]["train_sha256"]
+    keys = {"tokenizer_sha256": tokenizer.sha256, "corpus_sha256": corpus_sha256}
+    start, end = base.documents.start, base.documents.end
+    folder = run.path("tokens", store_name(name, tokenizer.sha256, corpus_sha256, start, end))
+    if not folder.exists():
+        texts = (document.text for document in read_prepared(train))
+        build_store(
+            texts, tokenizer.encode_batch, folder, vocabulary_size=tokenizer.num_ids, start_id=start, end_id=end, **keys
+        )
+    return open_store(folder, **keys)
+
+
+def prepare_embeddings(run: Run, recipe: Recipe, base: Prepared, expansion: VocabularyExpansion, progress: Progress) -> Path:
+    """Return the folder of the expanded model: old rows bit for bit, new rows by the chosen methods, origins beside them."""
+    progress.phase("initial embeddings")
+    inputs = {
+        "embeddings": recipe.embeddings.model_dump(exclude={"max_source_rise"}),
+        "row_multiple": recipe.vocabulary.row_multiple,
+        "tokenizer": expansion.new.sha256,
+        "weights": base.base_sha256,
+        "seed": recipe.seed,
+    }
+    run.step("embeddings", inputs, lambda: _initialise(run, recipe, base, expansion))
+    return run.path("embeddings", "model")
+
+
+def _initialise(run: Run, recipe: Recipe, base: Prepared, expansion: VocabularyExpansion) -> dict[str, Any]:
+    model: Any = load_model(base.base_folder)
+    tied = is_tied(model)
+    choice = recipe.embeddings
+    sides = {"input": (model.get_input_embeddings().weight, choice.input)}
+    if not tied:
+        sides["output"] = (model.get_output_embeddings().weight, choice.output or choice.input)
+    filled = {}
+    for side, (weight, name) in sides.items():
+        where = f"embeddings.{side}"
+        method = init_methods.get(name, where).bind(choice.options, "embeddings.options")
+        seed = int.from_bytes(hashlib.sha256(f"{recipe.seed}/{side}".encode()).digest()[:7], "little")
+        generator = torch.Generator().manual_seed(seed)
+        base_rows = weight.detach()
+        context = InitContext(expansion, base_rows[: expansion.num_old].float(), side, generator)  # type: ignore[arg-type]
+        rows = padded_rows(expansion.new.num_ids, len(base_rows), recipe.vocabulary.row_multiple)
+        filled[side] = fill_rows(context, base_rows, method, name, rows)
+    replace_embeddings(model, filled["input"], filled.get("output"))
+
+    def fill(folder: Path) -> None:
+        (folder / "model").mkdir()
+        save_model(model, folder / "model", tokenizer=expansion.new, base_folder=base.base_folder, changed=expansion.num_new > 0)
+        check_folder(folder / "model")
+        for side, embeddings in filled.items():
+            lines = (json.dumps([i, o.kind, o.method, list(o.pieces)]) for i, o in enumerate(embeddings.origins) if o.kind != "copied")
+            (folder / f"origins-{side}.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+    publish_folder(run.path("embeddings"), fill)
+    return {side: embeddings.counts() for side, embeddings in filled.items()} | {"tied": tied, "rows": len(filled["input"].matrix)}

@@ -1,0 +1,117 @@
+"""From the words of a recipe to the numbers of the other rooms. Loads no torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lingraft.corpus.mixing import Schedule, make_schedule, quota_table
+from lingraft.errors import CorpusError, RecipeError, nearest
+from lingraft.model.locate import BaseDescription
+from lingraft.quantities import length_in_tokens
+from lingraft.recipe import Recipe, Stage
+from lingraft.vocabulary import TokenizerFile
+
+__all__ = [
+    "DocumentTokens",
+    "checkpoint_steps",
+    "document_tokens",
+    "measure_steps",
+    "refuse_too_many_epochs",
+    "stage_quotas",
+    "stage_schedule",
+    "warmup_steps",
+]
+
+
+@dataclass(frozen=True)
+class DocumentTokens:
+    """Ids at the borders of documents: ``start`` (or none) and ``end``, and the one that likelihoods are conditioned on."""
+
+    start: int | None
+    end: int
+    condition: int
+
+
+def document_tokens(recipe: Recipe, base: BaseDescription) -> DocumentTokens:
+    """Return the border ids that ``documents`` asks for.
+
+    Raises:
+        RecipeError: a token is not in the base vocabulary, or ``auto`` finds none.
+    """
+    wanted, tokenizer = recipe.documents, base.tokenizer
+    if wanted.start == "auto":
+        leading = tokenizer.leading_ids()
+        start = leading[0] if leading else None
+    else:
+        start = None if wanted.start == "none" else _id_of(wanted.start, tokenizer, "documents.start")
+    end = _auto_id(wanted.end, (base.eos,), tokenizer, "documents.end")
+    condition = _auto_id(wanted.condition_on, (base.bos, base.eos), tokenizer, "documents.condition_on")
+    return DocumentTokens(start, end, condition)
+
+
+def _auto_id(wanted: str, candidates: tuple[str | None, ...], tokenizer: TokenizerFile, where: str) -> int:
+    if wanted != "auto":
+        return _id_of(wanted, tokenizer, where)
+    found = next((token for token in candidates if token is not None), None)
+    if found is None:
+        raise RecipeError(f"{where}: the tokenizer states no such token; name one")
+    return _id_of(found, tokenizer, where)
+
+
+def _id_of(token: str, tokenizer: TokenizerFile, where: str) -> int:
+    token_id = tokenizer.id_of(token)
+    if token_id is None:
+        special = [entry["content"] for entry in tokenizer.raw.get("added_tokens") or ()]
+        raise RecipeError(f"{where}: {token!r} is not in the base vocabulary{nearest(token, special)}")
+    return token_id
+
+
+def stage_schedule(recipe: Recipe, index: int) -> Schedule:
+    """Return the mix of a stage over time; raises RecipeError as :func:`make_schedule` does."""
+    spec = recipe.stages[index].mix
+    return make_schedule(spec.schedule, spec.options, f"stages.{index}.mix")
+
+
+def stage_quotas(recipe: Recipe, index: int) -> tuple[list[str], "Mapping[str, int]"]:
+    """Return the corpora of a stage, in the recipe's order, and how many sequences each supplies in all."""
+    stage = recipe.stages[index]
+    names = [name for name in recipe.corpora if name in stage.mix.corpora()]
+    table = quota_table(stage_schedule(recipe, index), names, stage.num_steps, stage.batch.sequences)
+    return names, dict(zip(names, table.sum(axis=0).tolist(), strict=True))
+
+
+def refuse_too_many_epochs(recipe: Recipe, corpus: str, needed: float, available: float, what: str = "") -> None:
+    """Raise a CorpusError when a corpus would be repeated more often than the recipe allows.
+
+    Args:
+        recipe: the recipe.
+        corpus: the corpus.
+        needed: tokens over all stages.
+        available: training tokens of the corpus.
+        what: how the numbers came about, as in "estimated before expansion".
+    """
+    limit = recipe.corpora[corpus].max_epochs
+    epochs = needed / available if available else float("inf")
+    if epochs > limit:
+        raise CorpusError(
+            f"corpora.{corpus}: its share is {needed:,.0f} tokens and it has {available:,.0f}{what}: {epochs:.1f} passes, at most "
+            f"{limit:g} are allowed (corpora.{corpus}.max_epochs); give it more text, a smaller share, or fewer tokens to the stages"
+        )
+
+
+def warmup_steps(stage: Stage) -> int:
+    """Return the steps of warm-up: its tokens over the batch's, rounded up."""
+    tokens = length_in_tokens(stage.lr.warmup, stage.num_steps * stage.batch.tokens)
+    return -(-tokens // stage.batch.tokens)
+
+
+def measure_steps(recipe: Recipe, stage: Stage) -> frozenset[int]:
+    """Return the steps after which to measure, the last one always among them."""
+    steps = {max(1, round(fraction * stage.num_steps)) for fraction in recipe.measure.at if fraction > 0}
+    return frozenset(steps | {stage.num_steps})
+
+
+def checkpoint_steps(stage: Stage) -> frozenset[int]:
+    """Return the steps after which a checkpoint is made; the end of a stage needs none, its weights are kept."""
+    tokens = length_in_tokens(stage.checkpoint_every, stage.num_steps * stage.batch.tokens)
+    every = max(1, tokens // stage.batch.tokens)
+    return frozenset(range(every, stage.num_steps, every))

@@ -5,8 +5,7 @@ A recipe states only what differs from the defaults; the resolved copy goes into
 """
 
 import re
-import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -393,7 +392,7 @@ def _at(path: tuple[str | int, ...], message: str) -> PydanticCustomError:
     return PydanticCustomError("inconsistent", "{message}", {"message": message, "tail": path})
 
 
-def load_recipe(path: str | Path, overrides: typing.Sequence[str] = ()) -> Recipe:
+def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """Return the recipe in a YAML file, with ``path=value`` overrides put over it.
 
     Relative paths in it are relative to the file's own folder.
@@ -476,7 +475,7 @@ def differing_paths(one: Recipe, other: Recipe) -> list[str]:
     return [f"{p}: {left.get(p)!r} → {right.get(p)!r}" for p in paths if left.get(p) != right.get(p)]
 
 
-def _flatten(value: Any, path: str = "") -> typing.Iterator[tuple[str, Any]]:
+def _flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict | list) and value:
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, child in items:

@@ -45,7 +45,9 @@ def write_measurements(path: Path, rows: Iterable[Measurement]) -> None:
     lines = []
     for row in rows:
         if not math.isfinite(row.value):
-            raise MeasurementError(f"{row.name} at {row.stage}, {row.tokens} tokens, is {row.value}: not a finite number")
+            raise MeasurementError(
+                f"{row.name} at {row.stage}, {row.tokens} tokens, is {row.value}: not a finite number"
+            )
         lines.append(json.dumps({k: v for k, v in asdict(row).items() if v is not None}, ensure_ascii=False))
     with path.open("a", encoding="utf-8") as file:
         file.write("".join(line + "\n" for line in lines))

@@ -59,7 +59,9 @@ def _parse_length(value: Any) -> int | float:
 
 def _parse_language(value: Any) -> str:
     if isinstance(value, bool):
-        raise ValueError(f"must be a language code in quotes, not the truth value {str(value).lower()} (Norwegian is 'no')")
+        raise ValueError(
+            f"must be a language code in quotes, not the truth value {str(value).lower()} (Norwegian is 'no')"
+        )
     if not isinstance(value, str) or not _LANGUAGE.fullmatch(value):
         raise ValueError(f"must be a language code such as eu, ar or zh-Hant, not {value!r}")
     return value

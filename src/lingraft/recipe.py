@@ -347,7 +347,9 @@ class Recipe(_Part):
             for name in sorted({n for v in stage.mix.options.values() if isinstance(v, dict) for n in v}):
                 if name not in known:
                     listed = ", ".join(known)
-                    raise _at(("stages", index, "mix"), f"unknown corpus {name!r}{nearest(name, known)} (known: {listed})")
+                    raise _at(
+                        ("stages", index, "mix"), f"unknown corpus {name!r}{nearest(name, known)} (known: {listed})"
+                    )
             if stage.train == "new_embeddings" and self.vocabulary.method == "keep":
                 raise _at(("stages", index, "train"), "new_embeddings needs new rows, but vocabulary.method is keep")
         self._refuse_repeated_stage_names()
@@ -358,7 +360,10 @@ class Recipe(_Part):
         seen: dict[str, int] = {"base": -1, "expanded": -1}
         for index, stage in enumerate(self.stages):
             if stage.name in seen:
-                raise _at(("stages", index, "name"), f"{stage.name!r} is taken; stage names must differ (base and expanded are ours)")
+                raise _at(
+                    ("stages", index, "name"),
+                    f"{stage.name!r} is taken; stage names must differ (base and expanded are ours)",
+                )
             seen[stage.name] = index
 
     def _refuse_unmeasurable_languages(self) -> None:
@@ -366,7 +371,9 @@ class Recipe(_Part):
         for role in ("source", "target"):
             code = getattr(self.languages, role)
             if code not in spoken:
-                raise _at(("languages", role), f"no corpus is in {code!r} (corpora are in: {', '.join(sorted(spoken))})")
+                raise _at(
+                    ("languages", role), f"no corpus is in {code!r} (corpora are in: {', '.join(sorted(spoken))})"
+                )
         for index, code in enumerate(self.measure.bits_per_byte or ()):
             if code not in spoken:
                 raise _at(("measure", "bits_per_byte", index), f"no corpus is in {code!r} to hold text out from")
@@ -460,7 +467,9 @@ def _describe(document: LinedValue, detail: Any) -> str:
 
 def _is_real(value: Any, part: str | int) -> bool:
     """Whether a part of pydantic's location is a key of ours, not the name of one branch of a union."""
-    return isinstance(part, int) or bool(_NAME.fullmatch(str(part))) and not str(part).startswith(("tuple[", "function-"))
+    return (
+        isinstance(part, int) or bool(_NAME.fullmatch(str(part))) and not str(part).startswith(("tuple[", "function-"))
+    )
 
 
 def dump_recipe(recipe: Recipe) -> str:

@@ -174,7 +174,9 @@ class Run:
         """Return a path inside the folder."""
         return self.folder.joinpath(*parts)
 
-    def step(self, name: str, inputs: Mapping[str, Any], action: Callable[[], Mapping[str, Any] | None]) -> dict[str, Any]:
+    def step(
+        self, name: str, inputs: Mapping[str, Any], action: Callable[[], Mapping[str, Any] | None]
+    ) -> dict[str, Any]:
         """Do a step, or skip it when it was finished with the same inputs; return what it recorded.
 
         The marker is written after everything the step made is in place, so a killed step is done again.
@@ -240,4 +242,9 @@ def describe_environment() -> dict[str, Any]:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             versions[package] = "not installed"
-    return {"versions": versions, "system": platform.system(), "machine": platform.machine(), "cpu_count": os.cpu_count()}
+    return {
+        "versions": versions,
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "cpu_count": os.cpu_count(),
+    }

@@ -58,9 +58,7 @@ def permuted(index: int, size: int, key: bytes) -> int:
     while True:
         left, right = value >> half, value & mask
         for number in range(_ROUNDS):
-            mixed = hashlib.blake2b(
-                bytes([number]) + right.to_bytes(8, "little"), key=key, digest_size=8
-            ).digest()
+            mixed = hashlib.blake2b(bytes([number]) + right.to_bytes(8, "little"), key=key, digest_size=8).digest()
             left, right = right, left ^ (int.from_bytes(mixed, "little") & mask)
         value = left << half | right
         if value < size:
@@ -97,9 +95,7 @@ class SequenceLoader:
         self._length = sequence_length
         self._seed = seed
         self._first = {name: -(-(consumed or {}).get(name, 0) // sequence_length) for name in self._names}
-        self._sizes = {
-            name: num_sequences(len(store.tokens), sequence_length) for name, store in stores.items()
-        }
+        self._sizes = {name: num_sequences(len(store.tokens), sequence_length) for name, store in stores.items()}
         for column, name in enumerate(self._names):
             if quotas[:, column].sum() and not self._sizes[name]:
                 raise CorpusError(
@@ -123,9 +119,7 @@ class SequenceLoader:
 
     def consumed(self, step: int) -> dict[str, int]:
         """Return corpus → tokens taken when ``step`` steps are done, earlier stages included."""
-        return {
-            n: (self._first[n] + int(self._before[step, c])) * self._length for c, n in enumerate(self._names)
-        }
+        return {n: (self._first[n] + int(self._before[step, c])) * self._length for c, n in enumerate(self._names)}
 
     def _sequence(self, name: str, index: int) -> np.ndarray:
         size = self._sizes[name]

@@ -37,7 +37,9 @@ def bootstrap_ratio(
         MeasurementError: the two lists differ in length or are empty.
     """
     if len(numerators) != len(denominators) or not numerators:
-        raise MeasurementError(f"a ratio needs pairs, got {len(numerators)} numerators and {len(denominators)} denominators")
+        raise MeasurementError(
+            f"a ratio needs pairs, got {len(numerators)} numerators and {len(denominators)} denominators"
+        )
     above, below = np.asarray(numerators, dtype=np.float64), np.asarray(denominators, dtype=np.float64)
     picks = np.random.default_rng(seed).integers(len(above), size=(resamples, len(above)))
     ratios = above[picks].sum(axis=1) / below[picks].sum(axis=1)

@@ -19,7 +19,16 @@ from torch import Tensor, nn
 from lingraft.errors import ModelError
 from lingraft.model.locate import BaseLocation, gguf_tokenizer_text, open_gguf, refuse_code_in_config
 
-__all__ = ["Head", "convert_gguf", "fetch_folder", "head_of", "hidden_states", "is_tied", "load_model", "quiet_transformers"]
+__all__ = [
+    "Head",
+    "convert_gguf",
+    "fetch_folder",
+    "head_of",
+    "hidden_states",
+    "is_tied",
+    "load_model",
+    "quiet_transformers",
+]
 
 _HEAD_TOLERANCE = 1e-3
 

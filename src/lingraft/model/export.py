@@ -21,7 +21,14 @@ __all__ = ["check_folder", "export_model", "save_model"]
 
 # Files of a base model that describe its tokenizer or its use. tokenizer.model is not among them: after an expansion it would
 # be another tokenizer than tokenizer.json.
-_COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "added_tokens.json", "vocab.json", "merges.txt")
+_COMPANIONS = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+)
 _STALE_AFTER_EXPANSION = ("vocab.json", "merges.txt")
 _PROBE_LENGTH = 16
 
@@ -62,7 +69,14 @@ def save_model(model: nn.Module, folder: Path, *, tokenizer: TokenizerFile, base
 
 
 def export_model(
-    model: nn.Module, to: Path, *, tokenizer: TokenizerFile, base_folder: Path, changed: bool, card: str, samples: list[str]
+    model: nn.Module,
+    to: Path,
+    *,
+    tokenizer: TokenizerFile,
+    base_folder: Path,
+    changed: bool,
+    card: str,
+    samples: list[str],
 ) -> dict[str, Any]:
     """Publish a model folder with its card and return what the load test found.
 
@@ -113,7 +127,9 @@ def _table_rows(folder: Path) -> set[int]:
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 - not a mapping
-                if name.endswith(("embed_tokens.weight", "wte.weight", "embed_in.weight", "lm_head.weight", "embed_out.weight")):
+                if name.endswith(
+                    ("embed_tokens.weight", "wte.weight", "embed_in.weight", "lm_head.weight", "embed_out.weight")
+                ):
                     rows.add(int(file.get_slice(name).get_shape()[0]))
     return rows
 
@@ -130,13 +146,23 @@ def _load_elsewhere(model: nn.Module, folder: Path, tokenizer: TokenizerFile, sa
     reloaded: Any = load_model(folder)
     with torch.no_grad():
         logits = reloaded(torch.tensor([ids]), use_cache=False).logits
-    differing = [n for n, p in given.named_parameters() if not torch.equal(p.detach().cpu().float(), dict(reloaded.named_parameters())[n])]
+    differing = [
+        n
+        for n, p in given.named_parameters()
+        if not torch.equal(p.detach().cpu().float(), dict(reloaded.named_parameters())[n])
+    ]
     if differing:
         raise ModelError(f"{folder}: {len(differing)} tensors are not what was saved, the first is {differing[0]}")
     if theirs["top"] != logits[0].argmax(-1).tolist() or theirs["tokens"] != tokenizer.encode_batch(samples):
         raise ModelError(f"{folder}: another process computes other logits, or other tokens, from it")
-    if theirs["num_ids"] != tokenizer.num_ids or {theirs["rows"]} != sizes_in_config(given.config) or is_tied(model) != is_tied(reloaded):
-        raise ModelError(f"{folder}: {theirs['num_ids']} ids and {theirs['rows']} rows were loaded; sizes or tie were lost")
+    if (
+        theirs["num_ids"] != tokenizer.num_ids
+        or {theirs["rows"]} != sizes_in_config(given.config)
+        or is_tied(model) != is_tied(reloaded)
+    ):
+        raise ModelError(
+            f"{folder}: {theirs['num_ids']} ids and {theirs['rows']} rows were loaded; sizes or tie were lost"
+        )
     return {"identical_logits": theirs["bytes"] == _digest(logits), "rows": theirs["rows"], "ids": theirs["num_ids"]}
 
 

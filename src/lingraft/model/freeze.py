@@ -11,7 +11,15 @@ from torch import Tensor, nn
 
 from lingraft.errors import FrozenMovedError, TrainingError, nearest
 
-__all__ = ["Trainable", "choose_trainable", "frozen_digests", "kind_of", "prove_frozen", "row_digests"]
+__all__ = [
+    "Trainable",
+    "choose_trainable",
+    "frozen_digests",
+    "kind_of",
+    "prove_frozen",
+    "row_digests",
+    "weights_digest",
+]
 
 
 @dataclass(frozen=True)
@@ -100,13 +108,19 @@ def prove_frozen(model: nn.Module, trainable: Trainable, before: dict[str, str])
     after = frozen_digests(model, trainable)
     moved = [name for name in before if after.get(name) != before[name]]
     if moved or after.keys() != before.keys():
-        raise FrozenMovedError(f"{len(moved)} frozen pieces moved, the first is {moved[:1] or sorted(after.keys() ^ before.keys())[:1]}")
+        raise FrozenMovedError(
+            f"{len(moved)} frozen pieces moved, the first is {moved[:1] or sorted(after.keys() ^ before.keys())[:1]}"
+        )
     return len(before)
 
 
 def row_digests(tensor: Tensor) -> str:
     """Return the SHA-256 of a tensor's bytes."""
-    flat = tensor.detach().contiguous().cpu().view(torch.uint8).flatten() if tensor.numel() else torch.zeros(0, dtype=torch.uint8)
+    flat = (
+        tensor.detach().contiguous().cpu().view(torch.uint8).flatten()
+        if tensor.numel()
+        else torch.zeros(0, dtype=torch.uint8)
+    )
     return hashlib.sha256(flat.numpy().tobytes()).hexdigest()
 
 
@@ -124,3 +138,11 @@ def kind_of(name: str, model: nn.Module) -> str:
     words = name.lower()
     kinds = {"norm": ("norm", "ln_"), "attention": ("attn", "attention"), "mlp": ("mlp", "feed_forward", "ffn")}
     return next((kind for kind, marks in kinds.items() if any(mark in words for mark in marks)), "other")
+
+
+def weights_digest(model: nn.Module) -> str:
+    """Return one SHA-256 over the names and bytes of all parameters: equal weights, equal digest."""
+    whole = hashlib.sha256()
+    for name, parameter in sorted(model.named_parameters()):
+        whole.update(f"{name} {row_digests(parameter)}\n".encode())
+    return whole.hexdigest()

@@ -176,7 +176,9 @@ def _describe_folder(folder: Path, config: Mapping[str, Any], shapes: Mapping[st
     text = text_config(config)
     tables = [s for n, s in shapes.items() if n.endswith(("embed_tokens.weight", "wte.weight", "embed_in.weight"))]
     if not tables:
-        raise ModelError(f"{folder}: no input embedding matrix among {len(shapes)} tensors; this architecture is unknown")
+        raise ModelError(
+            f"{folder}: no input embedding matrix among {len(shapes)} tensors; this architecture is unknown"
+        )
     tokens = json.loads(_read_or(folder / "tokenizer_config.json", "{}"))
     has_head = any(name.endswith(("lm_head.weight", "embed_out.weight")) for name in shapes)
     return BaseDescription(
@@ -254,10 +256,15 @@ def gguf_tokenizer_text(reader: Any, path: Path) -> str:
         ModelError: the file's tokenizer is not byte-level BPE, or its pre-tokenizer is one that we do not know.
     """
     fields = reader.fields
-    kind, pre = (fields[f"tokenizer.ggml.{key}"].contents() if f"tokenizer.ggml.{key}" in fields else None for key in ("model", "pre"))
+    kind, pre = (
+        fields[f"tokenizer.ggml.{key}"].contents() if f"tokenizer.ggml.{key}" in fields else None
+        for key in ("model", "pre")
+    )
     if kind != "gpt2" or pre not in _GGUF_PRE_TOKENIZERS:
         known = ", ".join(_GGUF_PRE_TOKENIZERS)
-        raise ModelError(f"{path.name}: tokenizer {kind!r} with pre-tokenizer {pre!r}; of GGUF files only byte-level BPE with {known} is read")
+        raise ModelError(
+            f"{path.name}: tokenizer {kind!r} with pre-tokenizer {pre!r}; of GGUF files only byte-level BPE with {known} is read"
+        )
     tokens = fields["tokenizer.ggml.tokens"].contents()
     types = fields["tokenizer.ggml.token_type"].contents()
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
@@ -270,7 +277,9 @@ def gguf_tokenizer_text(reader: Any, path: Path) -> str:
         "vocab": {token: token_id for token_id, token in enumerate(tokens)},
         "merges": [merge.split(" ", 1) for merge in fields["tokenizer.ggml.merges"].contents()],
     }  # fmt: skip
-    control = [{"id": i, "content": t, **flags} for i, (t, kind) in enumerate(zip(tokens, types, strict=True)) if kind == 3]
+    control = [
+        {"id": i, "content": t, **flags} for i, (t, kind) in enumerate(zip(tokens, types, strict=True)) if kind == 3
+    ]
     whole = {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": control, "normalizer": None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": parts}, "post_processor": None, "decoder": byte_level,

@@ -64,7 +64,13 @@ def _embedding_like(old: nn.Module, matrix: Float[Tensor, "rows dim"]) -> nn.Mod
 
 def _head_like(old: nn.Module, matrix: Float[Tensor, "rows dim"]) -> nn.Linear:
     given: Any = old
-    head = nn.Linear(matrix.shape[1], matrix.shape[0], bias=given.bias is not None, device=given.weight.device, dtype=given.weight.dtype)
+    head = nn.Linear(
+        matrix.shape[1],
+        matrix.shape[0],
+        bias=given.bias is not None,
+        device=given.weight.device,
+        dtype=given.weight.dtype,
+    )
     head.weight = _parameter(matrix, given.weight)
     if given.bias is not None:
         with torch.no_grad():

@@ -24,7 +24,14 @@ from torch import Tensor
 from lingraft.errors import CheckpointError
 from lingraft.run import hash_file, publish_folder
 
-__all__ = ["Checkpoint", "latest_checkpoint", "optimizer_tensors", "prune_checkpoints", "restore_optimizer", "save_checkpoint"]
+__all__ = [
+    "Checkpoint",
+    "latest_checkpoint",
+    "optimizer_tensors",
+    "prune_checkpoints",
+    "restore_optimizer",
+    "save_checkpoint",
+]
 
 _FORMAT = 1
 _PREFIX = "step-"
@@ -46,7 +53,11 @@ class Checkpoint:
 
 
 def save_checkpoint(
-    folder: Path, step: int, groups: Mapping[str, Mapping[str, Tensor]], fingerprints: Mapping[str, str], state: Mapping[str, Any]
+    folder: Path,
+    step: int,
+    groups: Mapping[str, Mapping[str, Tensor]],
+    fingerprints: Mapping[str, str],
+    state: Mapping[str, Any],
 ) -> Path:
     """Publish a checkpoint and return its folder.
 
@@ -71,7 +82,13 @@ def save_checkpoint(
                 path = temporary / f"{group}.safetensors"
                 save_file({name: t.detach().contiguous() for name, t in tensors.items()}, path)
                 files[path.name] = {"bytes": path.stat().st_size, "sha256": hash_file(path)}
-        manifest = {"format": _FORMAT, "step": step, "files": files, "fingerprints": dict(fingerprints), "state": dict(state)}
+        manifest = {
+            "format": _FORMAT,
+            "step": step,
+            "files": files,
+            "fingerprints": dict(fingerprints),
+            "state": dict(state),
+        }
         (temporary / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
     return publish_folder(folder / f"{_PREFIX}{step:08d}", fill)
@@ -94,11 +111,15 @@ def latest_checkpoint(folder: Path, fingerprints: Mapping[str, str]) -> tuple[Ch
             continue
         differing = [key for key, value in fingerprints.items() if manifest["fingerprints"].get(key) != value]
         if differing:
-            raise CheckpointError(f"{candidate}: it was made with another {', '.join(differing)}; it cannot be resumed from")
+            raise CheckpointError(
+                f"{candidate}: it was made with another {', '.join(differing)}; it cannot be resumed from"
+            )
         return Checkpoint(candidate, manifest["step"], manifest["state"]), passed_over
     if candidates:
         listed = "\n  ".join(passed_over)
-        raise CheckpointError(f"{folder}: no checkpoint can be trusted; delete the folder to start the stage again:\n  {listed}")
+        raise CheckpointError(
+            f"{folder}: no checkpoint can be trusted; delete the folder to start the stage again:\n  {listed}"
+        )
     return None, []
 
 
@@ -130,7 +151,9 @@ def _refuse_full_disk(folder: Path, groups: Mapping[str, Mapping[str, Tensor]]) 
     needed = sum(t.numel() * t.element_size() for tensors in groups.values() for t in tensors.values()) + _SPARE_BYTES
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise CheckpointError(f"{folder}: a checkpoint needs {needed / 2**20:.0f} MiB and {free / 2**20:.0f} MiB are free")
+        raise CheckpointError(
+            f"{folder}: a checkpoint needs {needed / 2**20:.0f} MiB and {free / 2**20:.0f} MiB are free"
+        )
 
 
 def _refuse_non_finite(groups: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -149,7 +172,9 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[Tensor, s
     }
 
 
-def restore_optimizer(optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str], saved: Mapping[str, Tensor]) -> None:
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str], saved: Mapping[str, Tensor]
+) -> None:
     """Put saved state back, by name.
 
     Raises:
@@ -161,7 +186,9 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, names: Mapping[Tensor, s
         name, _, part = key.rpartition("::")
         restored.setdefault(name, {})[part] = tensor
     if not restored.keys() <= parameters.keys():
-        raise CheckpointError(f"the optimiser's state is of other parameters: {sorted(restored.keys() - parameters.keys())[:3]}")
+        raise CheckpointError(
+            f"the optimiser's state is of other parameters: {sorted(restored.keys() - parameters.keys())[:3]}"
+        )
     for name, parts in restored.items():
         device = parameters[name].device
         # Step counters are scalars, which AdamW keeps on the CPU.

@@ -55,7 +55,9 @@ class LiveEma:
             CheckpointError: it is of other parameters.
         """
         if state.keys() != self._anchor.keys():
-            raise CheckpointError(f"the saved average has {len(state)} tensors, this stage averages {len(self._anchor)}")
+            raise CheckpointError(
+                f"the saved average has {len(state)} tensors, this stage averages {len(self._anchor)}"
+            )
         for name, tensor in state.items():
             self._anchor[name].copy_(tensor)
 

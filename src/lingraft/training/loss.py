@@ -22,7 +22,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     """Sum of −log p(target) with both gradients made in the forward pass."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, head: Head, dtype: torch.dtype, chunk: int) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, head: Head, dtype: torch.dtype, chunk: int
+    ) -> tuple[Tensor, Tensor]:
         losses = torch.empty(targets.shape, dtype=torch.float32, device=hidden.device)
         needs_hidden, needs_weight = ctx.needs_input_grad[:2]
         hidden_gradient = torch.empty_like(hidden) if needs_hidden else None

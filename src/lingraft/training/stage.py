@@ -150,7 +150,7 @@ class _Loop:
         if self.ema:
             self.ema.load(checkpoint.tensors("average"))
         self.consumed = checkpoint.state["consumed"]
-        callbacks.load_state(checkpoint.state)
+        callbacks.load_state({**checkpoint.state, "step": checkpoint.step})
         return checkpoint.step
 
 
@@ -197,7 +197,9 @@ def train_stage(
         if stopping or step + 1 in plan.checkpoint_at:
             loop.save(checkpoints, step + 1, fingerprints, callbacks.save_state())
         if stopping and step + 1 < plan.num_steps:
-            raise InterruptedRunError(f"stopped in stage {plan.name!r} after step {step + 1} of {plan.num_steps}; it is saved")
+            raise InterruptedRunError(
+                f"stopped in stage {plan.name!r} after step {step + 1} of {plan.num_steps}; it is saved"
+            )
     model.eval()
     return prove_frozen(model, trainable, still)
 
@@ -221,11 +223,21 @@ def _step(loop: _Loop, batch: Batch, step: int) -> StepReport:
     # Dropout's noise is a function of the step, so that there is no generator state to save.
     torch.manual_seed(int.from_bytes(hashlib.sha256(f"{plan.seed}/{plan.name}/{step}".encode()).digest()[:7], "little"))
     rate = learning_rate(
-        step, num_steps=plan.num_steps, warmup_steps=plan.warmup_steps, peak=plan.peak_rate, floor=plan.floor, schedule=plan.schedule
+        step,
+        num_steps=plan.num_steps,
+        warmup_steps=plan.warmup_steps,
+        peak=plan.peak_rate,
+        floor=plan.floor,
+        schedule=plan.schedule,
     )
     for group in loop.optimizer.param_groups:
         group["lr"] = rate
-    losses = torch.cat([_accumulate(loop, rows, tokens) for rows in torch.arange(len(tokens), device=tokens.device).split(plan.micro_batch)])
+    losses = torch.cat(
+        [
+            _accumulate(loop, rows, tokens)
+            for rows in torch.arange(len(tokens), device=tokens.device).split(plan.micro_batch)
+        ]
+    )
     loop.trainable.mask_gradients(loop.parameters)
     norm = torch.nn.utils.clip_grad_norm_(list(loop.parameters.values()), plan.clip).item()
     _refuse_a_bad_step(loop, losses, norm, batch, step)
@@ -266,10 +278,15 @@ def _refuse_a_bad_step(loop: _Loop, losses: Tensor, norm: float, batch: Batch, s
 
 def _report(batch: Batch, losses: Tensor, rate: float, norm: float, step: int) -> StepReport:
     by_row = losses.double().mean(dim=1).tolist()
-    rows = {name: [value for value, own in zip(by_row, batch.corpora, strict=True) if own == name] for name in sorted(set(batch.corpora))}
+    rows = {
+        name: [value for value, own in zip(by_row, batch.corpora, strict=True) if own == name]
+        for name in sorted(set(batch.corpora))
+    }
     length = losses.shape[1]
     means = {name: sum(values) / len(values) for name, values in rows.items()}
-    return StepReport(step + 1, losses.numel(), rate, norm, means, {name: len(values) * length for name, values in rows.items()})
+    return StepReport(
+        step + 1, losses.numel(), rate, norm, means, {name: len(values) * length for name, values in rows.items()}
+    )
 
 
 def _remark_on_first_loss(report: StepReport, head: Head, callbacks: StageCallbacks) -> None:

@@ -95,7 +95,9 @@ def refuse_failed_gates(gates: Iterable[Gate]) -> None:
     """Raise a :class:`GateError` that lists every failed gate with its evidence; return if there is none."""
     failed = [gate for gate in gates if not gate.passed]
     if failed:
-        lines = [f"  {g.name}: expected {g.expected}, found {g.found} {' | '.join(g.evidence)}".rstrip() for g in failed]
+        lines = [
+            f"  {g.name}: expected {g.expected}, found {g.found} {' | '.join(g.evidence)}".rstrip() for g in failed
+        ]
         raise GateError("the expanded tokenizer failed its checks; nothing was trained on it:\n" + "\n".join(lines))
 
 
@@ -138,7 +140,9 @@ def _added_tokens_kept(expansion: VocabularyExpansion) -> Gate:
     old, new = (t.raw.get("added_tokens") or [] for t in (expansion.old, expansion.new))
     ids = [entry["content"] for entry in old if expansion.new.id_of(entry["content"]) != entry["id"]]
     same = old == new and not ids and expansion.old.raw.get("post_processor") == expansion.new.raw.get("post_processor")
-    return Gate("T4 added tokens kept", same, "ids and flags of added tokens as before", f"{len(ids)} moved", _quote(ids))
+    return Gate(
+        "T4 added tokens kept", same, "ids and flags of added tokens as before", f"{len(ids)} moved", _quote(ids)
+    )
 
 
 def _sizes_agree(expansion: VocabularyExpansion) -> Gate:
@@ -154,7 +158,9 @@ def _new_tokens_reachable(expansion: VocabularyExpansion) -> Gate:
     """Merges alone, with no whole-word look-up, must build every new token from its own spelling (T1)."""
     dead = [t for t in expansion.new_tokens if expansion.new.encode_by_merges(t.spelling) != [t.id]]
     found = f"{len(dead)} of {expansion.num_new} unreachable"
-    return Gate("T1 new tokens reachable", not dead, "merges alone build every new token", found, _names(dead, expansion))
+    return Gate(
+        "T1 new tokens reachable", not dead, "merges alone build every new token", found, _names(dead, expansion)
+    )
 
 
 def _pieces_are_what_the_old_tokenizer_says(expansion: VocabularyExpansion) -> Gate:
@@ -171,7 +177,9 @@ def _lossless(expansion: VocabularyExpansion, texts: Sequence[str]) -> Gate:
         for text, before, after in zip(
             batch, expansion.old.encode_batch(batch), expansion.new.encode_batch(batch), strict=True
         ):
-            if expansion.new.decode(after) != expansion.old.decode(before) or (unknown in after and unknown not in before):
+            if expansion.new.decode(after) != expansion.old.decode(before) or (
+                unknown in after and unknown not in before
+            ):
                 lost.append(text[:40])
     expected = "decode(encode(text)) as with the old tokenizer, no unknown ids"
     return Gate("T3 lossless", not lost, expected, f"{len(lost)} of {len(texts)} texts differ", _quote(lost))
@@ -181,7 +189,9 @@ def _protected_unchanged(expansion: VocabularyExpansion, texts: AuditTexts) -> G
     changed, total, examples = segmentation_drift(expansion.old, expansion.new, texts.protected)
     good = changed == 0 if texts.exact_protection else changed <= texts.max_source_drift * total
     expected = "no document changed" if texts.exact_protection else f"at most {texts.max_source_drift:.1%} changed"
-    return Gate("T2 protected text unchanged", good, expected, f"{changed} of {total} documents changed", tuple(examples))
+    return Gate(
+        "T2 protected text unchanged", good, expected, f"{changed} of {total} documents changed", tuple(examples)
+    )
 
 
 def _source_drift(expansion: VocabularyExpansion, texts: AuditTexts) -> Gate:
@@ -196,7 +206,9 @@ def _source_drift(expansion: VocabularyExpansion, texts: AuditTexts) -> Gate:
 def _fertility_fell(expansion: VocabularyExpansion, texts: Sequence[str]) -> Gate:
     before, after = (measure_fertility(t, texts).tokens_per_word for t in (expansion.old, expansion.new))
     good = after <= before * (1 - _MIN_GAIN)
-    return Gate("T9 fertility fell", good, "at least 1 % fewer tokens a word", f"{before:.3f} → {after:.3f} tokens a word")
+    return Gate(
+        "T9 fertility fell", good, "at least 1 % fewer tokens a word", f"{before:.3f} → {after:.3f} tokens a word"
+    )
 
 
 def _still_fast(expansion: VocabularyExpansion, texts: Sequence[str]) -> Gate:

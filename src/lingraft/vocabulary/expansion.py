@@ -91,7 +91,9 @@ def open_expansion(folder: Path, old: TokenizerFile) -> VocabularyExpansion:
     stored = json.loads((folder / "expansion.json").read_text(encoding="utf-8"))
     new = TokenizerFile.open(folder)
     if (stored["old_sha256"], stored["new_sha256"]) != (old.sha256, new.sha256):
-        raise VocabularyError(f"{folder}: this expansion does not belong to {old.source}, or tokenizer.json was changed")
+        raise VocabularyError(
+            f"{folder}: this expansion does not belong to {old.source}, or tokenizer.json was changed"
+        )
     tokens: Sequence[NewToken] = [
         NewToken(t["id"], t["spelling"], tuple(t["pieces"]), t["count"]) for t in stored["new_tokens"]
     ]

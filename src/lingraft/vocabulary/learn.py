@@ -189,9 +189,7 @@ class _Queue:
         return None
 
 
-def learn_merges(
-    table: WordTable, token_bytes: Mapping[int, bytes], first_id: int, options: LearnOptions
-) -> Learning:
+def learn_merges(table: WordTable, token_bytes: Mapping[int, bytes], first_id: int, options: LearnOptions) -> Learning:
     """Return the merges that shorten the target text most, one after another.
 
     Args:

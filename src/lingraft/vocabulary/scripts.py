@@ -28,7 +28,9 @@ def script_of(character: str) -> str | None:
 
 def dominant_scripts(texts: Iterable[str], at_least: float = 0.05) -> set[str]:
     """Return the scripts that supply at least that share of the letters of a text sample."""
-    characters = Counter(character for text in texts for character in text if unicodedata.category(character)[0] in "LM")
+    characters = Counter(
+        character for text in texts for character in text if unicodedata.category(character)[0] in "LM"
+    )
     counts: Counter[str] = Counter()
     for character, count in characters.items():
         if (script := script_of(character)) is not None:

@@ -11,7 +11,9 @@ __all__ = ["random_copy"]
 _VERSION = 1
 
 
-@probe("random_copy", reference="https://transformer-circuits.pub/2022/in-context-learning-and-induction-heads", light=True)
+@probe(
+    "random_copy", reference="https://transformer-circuits.pub/2022/in-context-learning-and-induction-heads", light=True
+)
 def random_copy(context: ProbeContext, *, num_items: int = 64, length: int = 64) -> list[ProbeScore]:
     """Return how well the second copy of random token sequences is predicted.
 
@@ -32,7 +34,9 @@ def random_copy(context: ProbeContext, *, num_items: int = 64, length: int = 64)
         first -= scored.log_probabilities[1:length].double().mean().item()
         second -= scored.log_probabilities[again].double().mean().item()
     trials = num_items * (length - 1)
-    low, high = bootstrap_ratio(hits, [length - 1] * num_items) if 0 < right < trials else wilson_interval(right, trials)
+    low, high = (
+        bootstrap_ratio(hits, [length - 1] * num_items) if 0 < right < trials else wilson_interval(right, trials)
+    )
     return [
         ProbeScore("accuracy", right / trials, low, high, num_items),
         ProbeScore("nll", second / num_items, count=num_items),

@@ -1,0 +1,306 @@
+"""The command line: each verb is one function of the Python API. torch is imported inside the verbs that need it."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="lingraft",
+    help="Teach an existing language model a new language, and prove that it has not forgotten the old one.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+RecipePath = Annotated[Path, typer.Argument(help="the recipe file", show_default=False)]
+Overrides = Annotated[
+    Optional[list[str]], typer.Option("--set", metavar="PATH=VALUE", help="put a value over the recipe's, as in stages.1.tokens=1M")
+]
+RunFolder = Annotated[Optional[Path], typer.Option("--to", help="the run folder (runs/NAME by default)")]
+ModelName = Annotated[str, typer.Argument(help="a hub id, a model folder, a .gguf file or package:name", show_default=False)]
+ConditionOn = Annotated[Optional[str], typer.Option(help="the token in front of every text (BOS, else EOS, by default)")]
+
+_RECIPE = """\
+# A lingraft recipe. What is not said here has its default; `lingraft plan` shows what it comes to.
+name: {name}
+base_model: {base}
+languages: {{source: {source}, target: {target}}}
+
+corpora:
+{corpora}
+vocabulary: {{method: expand, new_tokens: 2000}}   # keep | expand
+embeddings: {{input: subword_mean}}                # `lingraft list init-methods`
+
+stages:
+  - name: embeddings-only        # only the rows of new tokens learn
+    train: new_embeddings
+    tokens: 2M
+    mix: {{{target}: 1.0}}
+    lr: {{peak: 1e-3, warmup: 5%}}
+  - name: continued-pretraining  # everything learns; the source language is replayed
+    train: all
+    tokens: 20M
+    mix: {{{target}: 0.8, {source}: 0.2}}
+    lr: {{peak: 1e-4, warmup: 10%}}
+"""
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console()
+
+
+def _load(recipe: Path, overrides: list[str] | None) -> Any:
+    from lingraft.recipe import load_recipe
+
+    return load_recipe(recipe, overrides or ())
+
+
+@app.command()
+def init(
+    base_model: Annotated[str, typer.Option(help="hub id, folder, .gguf file or package:name")],
+    target: Annotated[str, typer.Option(help="code of the language to learn")],
+    corpus: Annotated[list[str], typer.Option(metavar="NAME=PATH", help="a corpus; give one per language")],
+    source: Annotated[str, typer.Option(help="code of the language the model is good at")] = "en",
+    to: Annotated[Path, typer.Option(help="the file to write")] = Path("recipe.yaml"),
+) -> None:
+    """Write a commented recipe."""
+    import json
+
+    from lingraft.errors import RecipeError
+    from lingraft.recipe import parse_recipe
+
+    if to.exists():
+        raise RecipeError(f"{to} is there already; nothing was written")
+    pairs = [item.partition("=") for item in corpus]
+    for name, separator, path in pairs:
+        if not (separator and name and path):
+            raise RecipeError(f"--corpus {name}: write NAME=PATH, as in eu=data/eu")
+    quote = json.dumps  # a JSON string is a YAML string, and no language code is read as a truth value
+    lines = "".join(f"  {quote(name)}: {{path: {quote(path)}}}\n" for name, _, path in pairs)
+    text = _RECIPE.format(
+        name=f"{base_model.rstrip('/').split('/')[-1].split(':')[-1]}-{target}",
+        base=quote(base_model),
+        source=quote(source),
+        target=quote(target),
+        corpora=lines,
+    )
+    parse_recipe(text, str(to))
+    to.write_text(text, encoding="utf-8")
+    print(f"{to} is written; see what it comes to with: lingraft plan {to}")
+
+
+@app.command()
+def plan(recipe: RecipePath, overrides: Overrides = None) -> None:
+    """Show what a recipe will do; loads no weights and refuses what cannot work."""
+    from lingraft.pipeline.plan import make_plan
+    from lingraft.terminal import show_plan
+
+    show_plan(make_plan(_load(recipe, overrides)), _console())
+
+
+@app.command()
+def run(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    to: RunFolder = None,
+    until: Annotated[Optional[str], typer.Option(help="stop after this step")] = None,
+) -> None:
+    """Do what a recipe says; the same command again goes on where it stopped."""
+    _adapt(recipe, overrides, to, until)
+
+
+def _adapt(recipe: Path, overrides: list[str] | None, to: Path | None, until: str | None) -> Any:
+    from lingraft.terminal import TerminalProgress
+
+    console = _console()
+    resolved = _load(recipe, overrides)
+    folder = to or Path("runs") / resolved.name
+    from lingraft.pipeline.adapt import adapt
+
+    progress = TerminalProgress(console)
+    try:
+        done = adapt(resolved, folder, until=until, progress=progress)
+    finally:
+        progress.close()
+    if until is None:
+        console.print(f"model:  {folder / 'model'}\nreport: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+    else:
+        console.print(f"stopped after {until} as asked; the same command without --until goes on ({folder})", highlight=False, soft_wrap=True)
+    return done
+
+
+@app.command()
+def expand(recipe: RecipePath, overrides: Overrides = None, to: RunFolder = None) -> None:
+    """Make the expanded model only: vocabulary and initial embeddings, for people who train elsewhere."""
+    done = _adapt(recipe, overrides, to, "embeddings")
+    print(f"expanded model: {done.path('embeddings', 'model')}")
+
+
+@app.command(name="eval")
+def evaluate(
+    model: ModelName,
+    text: Annotated[list[str], typer.Option(help="a file, folder or glob of text; may be repeated")],
+    field: Annotated[str, typer.Option(help="the text field of jsonl and parquet")] = "text",
+    max_bytes: Annotated[int, typer.Option(help="how much of it to read")] = 200_000,
+    condition_on: ConditionOn = None,
+) -> None:
+    """Measure bits per byte of a model on text."""
+    from lingraft.pipeline import inspecting
+
+    opened = inspecting.open_model(model, condition_on=condition_on, cache=_cache())
+    bits = inspecting.evaluate(opened, text, text_field=field, max_bytes=max_bytes)
+    print(
+        f"{bits.value:.4f} bits per byte, 95 % interval {bits.low:.4f} to {bits.high:.4f}; "
+        f"{bits.documents} documents, {bits.bytes:,} bytes, {bits.tokens:,} tokens"
+    )
+
+
+@app.command()
+def probe(
+    model: ModelName,
+    name: Annotated[str, typer.Option("--probe", help="see: lingraft list probes")] = "random_copy",
+    options: Annotated[Optional[list[str]], typer.Option("--set", metavar="OPTION=VALUE", help="an option of the probe")] = None,
+    condition_on: ConditionOn = None,
+) -> None:
+    """Run one probe of in-context learning."""
+    from lingraft.pipeline import inspecting
+    from lingraft.strict_yaml import parse_value
+
+    chosen = {key: parse_value(value) for key, _, value in (item.partition("=") for item in options or ())}
+    opened = inspecting.open_model(model, condition_on=condition_on, cache=_cache())
+    for score in inspecting.probe(opened, name, chosen):
+        interval = f"  ({score.low:.3f} to {score.high:.3f})" if score.low is not None else ""
+        print(f"{score.name:32} {score.value:10.4f}{interval}")
+
+
+@app.command()
+def diagnose(model: ModelName, against: Annotated[str, typer.Option(help="the base model")]) -> None:
+    """Show how far a model's weights are from another's, by kind of tensor."""
+    from lingraft.pipeline import inspecting
+
+    opened = [inspecting.open_model(name, cache=_cache()) for name in (model, against)]
+    shift, grown = inspecting.diagnose(*opened)
+    print(f"mean L2 over tensors: {shift.mean_l2:.4f}; {grown} tokens more than {against}")
+    for kind, sums in sorted(shift.kinds.items()):
+        print(f"{kind:16} relative L2 {sums.relative_l2:.5f}  cosine {sums.cosine:.6f}")
+
+
+@app.command()
+def generate(
+    model: ModelName,
+    prompt: Annotated[list[str], typer.Option("--prompt", "-p", help="may be repeated")],
+    against: Annotated[Optional[str], typer.Option(help="a second model for the same prompt")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1)] = 40,
+    condition_on: ConditionOn = None,
+) -> None:
+    """Continue a prompt, before and after."""
+    from lingraft.pipeline import inspecting
+    from lingraft.report.escaping import visible
+
+    names = [name for name in (against, model) if name]
+    models = [inspecting.open_model(name, condition_on=condition_on, cache=_cache()) for name in names]
+    for text, told in zip(prompt, inspecting.compare_continuations(models, prompt, max_tokens=max_tokens), strict=True):
+        print(f"> {visible(text)}")
+        for name, continuation in zip(names, told, strict=True):
+            print(f"  {name}:\n    {visible(continuation)}")
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="run folders", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o")] = Path("report.html"),
+) -> None:
+    """Write one HTML page on one run, or on several side by side."""
+    from lingraft.report import write_report
+
+    print(write_report(runs, output))
+
+
+@app.command()
+def export(
+    run_folder: Annotated[Path, typer.Argument(help="a finished run", show_default=False)],
+    to: Annotated[Path, typer.Option(help="the folder to make")],
+) -> None:
+    """Copy the model of a finished run to a folder of its own, checked again on arrival."""
+    import shutil
+
+    from lingraft.errors import RunFolderError
+    from lingraft.model.export import check_folder
+    from lingraft.run import Run, publish_folder
+
+    model = Run(run_folder).path("model")
+    if not model.is_dir():
+        raise RunFolderError(f"{run_folder} has no exported model; finish it with: lingraft run")
+    if to.exists():
+        raise RunFolderError(f"{to} is there already; nothing was written")
+
+    def fill(folder: Path) -> None:
+        shutil.copytree(model, folder, dirs_exist_ok=True)
+        check_folder(folder)
+
+    print(publish_folder(to, fill))
+
+
+@app.command(name="list")
+def list_names(
+    kind: Annotated[str, typer.Argument(help="init-methods, mix-schedules, lr-schedules, probes or steps", show_default=False)],
+) -> None:
+    """List what a recipe may name, with options and references."""
+    from lingraft.errors import RecipeError, nearest
+
+    kinds = ("init-methods", "mix-schedules", "lr-schedules", "probes")
+    if kind not in kinds:
+        raise RecipeError(f"list: unknown kind {kind!r}{nearest(kind, kinds)} (kinds: {', '.join(kinds)})")
+    for entry in _registry(kind):
+        options = ", ".join(f"{n}={p.default}" if p.default is not p.empty else n for n, p in entry.options().items())
+        print(f"{entry.name}({options})\n    {entry.summary}\n    {entry.reference}")
+
+
+def _registry(kind: str) -> Any:
+    if kind == "init-methods":
+        from lingraft.embeddings import init_methods
+
+        return init_methods
+    if kind == "probes":
+        from lingraft.measure.probes import probes
+
+        return probes
+    if kind == "mix-schedules":
+        from lingraft.corpus.mixing import mix_schedules
+
+        return mix_schedules
+    from lingraft.training.learning_rate import lr_schedules
+
+    return lr_schedules
+
+
+def _cache() -> Path:
+    """Return where GGUF files are converted to for the verbs that have no run folder."""
+    import os
+
+    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(root) / "lingraft"
+
+
+def main() -> None:
+    """Run the command; errors that a user can act on are one message and exit status 1, not a traceback."""
+    from lingraft.errors import InterruptedRunError, LingraftError
+
+    try:
+        app()
+    except InterruptedRunError as stop:
+        print(f"{stop}\nThe same command goes on from here.", file=sys.stderr)
+        sys.exit(130)
+    except LingraftError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("stopped at once; the same command goes on from the last checkpoint", file=sys.stderr)
+        sys.exit(130)

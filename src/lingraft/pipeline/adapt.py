@@ -1,0 +1,192 @@
+"""The method, from beginning to end. Read this first."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from lingraft.errors import RecipeError, nearest
+from lingraft.model.base import load_model
+from lingraft.model.export import export_model
+from lingraft.model.generate import continue_text
+from lingraft.pipeline.measuring import Evaluator, bind_probes
+from lingraft.pipeline.plan import make_plan
+from lingraft.pipeline.prepare import (
+    Prepared,
+    prepare_base,
+    prepare_corpora,
+    prepare_embeddings,
+    prepare_stores,
+    prepare_vocabulary,
+    texts_of,
+)
+from lingraft.pipeline.progress import Progress, Silent
+from lingraft.pipeline.stopping import Stopper
+from lingraft.pipeline.training import StageRunner, choose_device, stage_folder
+from lingraft.recipe import Recipe
+from lingraft.report import model_card, write_report
+from lingraft.run import Run, write_file
+from lingraft.vocabulary import VocabularyExpansion
+
+__all__ = ["adapt", "step_names"]
+
+_BEFORE = ("corpora", "base", "vocabulary", "tokens", "embeddings", "measure-base", "measure-expanded")
+_AFTER = ("export", "samples", "report")
+_PROMPT_WORDS = 8
+_PROMPTS_PER_LANGUAGE = 2
+
+
+def step_names(recipe: Recipe) -> tuple[str, ...]:
+    """Return the steps of a run in their order: the names that ``--until`` takes."""
+    return (*_BEFORE, *(stage.name for stage in recipe.stages), *_AFTER)
+
+
+def adapt(recipe: Recipe, folder: str | Path, *, until: str | None = None, progress: Progress | None = None) -> Run:
+    """Adapt a model as a recipe says, and return the run; the same call again goes on where the last one stopped.
+
+    A step whose inputs did not change is skipped. A stage that was killed goes on from its newest sound checkpoint and ends with
+    the weights that it would have had.
+
+    Args:
+        recipe: what to do.
+        folder: the run folder; it is made if it does not exist.
+        until: stop after this step (see :func:`step_names`).
+        progress: who is told; nobody by default.
+
+    Raises:
+        LingraftError: any of its kinds. What was done before it stays done.
+    """
+    teller = progress or Silent()
+    if until is not None and until not in step_names(recipe):
+        known = step_names(recipe)
+        raise RecipeError(f"--until: no step is named {until!r}{nearest(until, known)} (steps: {', '.join(known)})")
+    bind_probes(recipe)
+    choose_device(recipe)
+    make_plan(recipe)
+    with Run(folder) as run, Stopper() as stopper:
+        run.adopt(recipe)
+        for name in _steps(run, recipe, stopper, teller):
+            stopper.check(f"step {name!r}")
+            if name == until:
+                break
+    return run
+
+
+def _steps(run: Run, recipe: Recipe, stopper: Stopper, progress: Progress) -> Iterator[str]:
+    """Do the steps one after another, naming each when it is done."""
+    prepare_corpora(run, recipe, progress)
+    yield "corpora"
+    base = prepare_base(run, recipe, progress)
+    yield "base"
+    expansion = prepare_vocabulary(run, recipe, base, progress)
+    yield "vocabulary"
+    stores = prepare_stores(run, recipe, base, expansion.new, progress)
+    yield "tokens"
+    expanded = prepare_embeddings(run, recipe, base, expansion, progress)
+    yield "embeddings"
+    evaluator = Evaluator(run, recipe, base, expansion, progress)
+    _measure_start(run, recipe, base, evaluator, progress, "measure-base", base.base_folder, evaluator.measure_base)
+    yield "measure-base"
+    _measure_start(run, recipe, base, evaluator, progress, "measure-expanded", expanded, evaluator.measure_expanded)
+    yield "measure-expanded"
+    runner = StageRunner(run, recipe, stores, evaluator, expanded, stopper, progress)
+    for index, stage in enumerate(recipe.stages):
+        runner.train(index)
+        yield stage.name
+    final = stage_folder(run, len(recipe.stages) - 1, recipe.stages[-1]) / "model"
+    _export(run, recipe, base, expansion, final, progress)
+    yield "export"
+    _sample(run, recipe, base, expansion, progress)
+    yield "samples"
+    progress.phase("report")
+    write_report([run.folder], run.path("report.html"))
+    yield "report"
+
+
+def _measure_start(
+    run: Run,
+    recipe: Recipe,
+    base: Prepared,
+    evaluator: Evaluator,
+    progress: Progress,
+    name: str,
+    folder: Path,
+    measure: Callable[[nn.Module], dict[str, Any]],
+) -> None:
+    """Measure a model that no stage has touched, once for its inputs."""
+    inputs = {
+        "weights": base.base_sha256,
+        "embeddings": (run.finished("embeddings") or {}).get("inputs"),
+        "tokenizers": [evaluator.expansion.old.sha256, evaluator.expansion.new.sha256],
+        "measure": recipe.measure.model_dump(mode="json", exclude={"at", "samples", "sample_tokens"}),
+        "precision": recipe.precision,
+        "corpora": [(run.finished(f"corpus-{corpus}") or {}).get("inputs") for corpus in recipe.corpora],
+    }
+
+    def action() -> dict[str, Any]:
+        progress.phase(name.replace("measure-", "measuring the ") + " model")
+        return measure(load_model(folder).to(choose_device(recipe)))
+
+    run.step(name, inputs, action)
+
+
+def _last_stage(run: Run, recipe: Recipe) -> dict[str, Any]:
+    last = recipe.stages[-1]
+    return run.finished(f"stage-{len(recipe.stages)}-{last.name}") or {}
+
+
+def _export(
+    run: Run, recipe: Recipe, base: Prepared, expansion: VocabularyExpansion, final: Path, progress: Progress
+) -> None:
+    def action() -> dict[str, Any]:
+        progress.phase("export")
+        texts = [text[:500] for code in recipe.measured_languages() for text in _first(texts_of(run, recipe, code, "validation"), 4)]
+        return export_model(
+            load_model(final),
+            run.path("model"),
+            tokenizer=expansion.new,
+            base_folder=base.base_folder,
+            changed=expansion.num_new > 0,
+            card=model_card(run.folder),
+            samples=texts,
+        )
+
+    run.step("export", {"stage": _last_stage(run, recipe)}, action)
+
+
+def _first(texts: Iterator[str], count: int) -> list[str]:
+    return [text for text, _ in zip(texts, range(count), strict=False)]
+
+
+def _prompts(run: Run, recipe: Recipe) -> list[tuple[str, str]]:
+    """Return ``(language, prompt)``: the recipe's own, or the beginnings of held-out documents."""
+    if recipe.measure.samples:
+        return [(recipe.languages.target, prompt) for prompt in recipe.measure.samples]
+    prompts = []
+    for code in recipe.measured_languages():
+        for text in _first(texts_of(run, recipe, code, "validation"), _PROMPTS_PER_LANGUAGE):
+            prompts.append((code, " ".join(text.split()[:_PROMPT_WORDS])))
+    return prompts
+
+
+def _sample(run: Run, recipe: Recipe, base: Prepared, expansion: VocabularyExpansion, progress: Progress) -> None:
+    def action() -> dict[str, Any]:
+        progress.phase("samples before and after")
+        prompts = _prompts(run, recipe)
+        settings = {"condition_id": base.documents.condition, "end_id": base.documents.end}
+        told = {}
+        for side, folder, tokenizer in (("base", base.base_folder, expansion.old), ("adapted", run.path("model"), expansion.new)):
+            model = load_model(folder)
+            tokens = recipe.measure.sample_tokens
+            told[side] = [continue_text(model, tokenizer, prompt, max_tokens=tokens, **settings) for _, prompt in prompts]
+        lines = [
+            json.dumps({"prompt": prompt, "language": code, "base": before, "adapted": after}, ensure_ascii=False)
+            for (code, prompt), before, after in zip(prompts, told["base"], told["adapted"], strict=True)
+        ]
+        write_file(run.path("samples.jsonl"), "".join(line + "\n" for line in lines))
+        return {"prompts": len(prompts)}
+
+    inputs = {"stage": _last_stage(run, recipe), "samples": recipe.measure.samples, "tokens": recipe.measure.sample_tokens}
+    run.step("samples", inputs, action)

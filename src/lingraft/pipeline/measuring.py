@@ -1,0 +1,208 @@
+"""Measures one model at one moment: the same texts, items and rules for the base model and for every later one."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from lingraft.errors import ModelError
+from lingraft.measure.bits_per_byte import (
+    BitsPerByte,
+    EvaluationText,
+    choose_documents,
+    measure_bits_per_byte,
+    segments,
+    split_lossless,
+)
+from lingraft.measure.mass import probability_mass
+from lingraft.measure.probes import ProbeContext, probes
+from lingraft.measure.scoring import Scorer
+from lingraft.measure.shift import measure_shift
+from lingraft.measure.statistics import bootstrap_ratio
+from lingraft.measurement import Measurement
+from lingraft.pipeline.prepare import Prepared, texts_of
+from lingraft.pipeline.progress import Progress
+from lingraft.recipe import Choice, Recipe
+from lingraft.run import Run, write_file
+from lingraft.vocabulary import TokenizerFile, VocabularyExpansion
+
+__all__ = ["Evaluator", "bind_probes"]
+
+_WINDOW = 2050
+_MASS_SEGMENTS = 8
+
+
+def bind_probes(recipe: Recipe) -> list[tuple[str, bool, Callable[..., Any]]]:
+    """Return ``(name, whether it is light, bound function)`` of every probe; raises RecipeError on an unknown name or option."""
+    bound = []
+    for index, choice in enumerate(recipe.measure.probes):
+        where = f"measure.probes.{index}"
+        entry = probes.get(choice.name, where)
+        bound.append((_label(choice), bool(entry.marks.get("light", True)), entry.bind(choice.options, where)))
+    return bound
+
+
+def _label(choice: Choice) -> str:
+    return choice.name.rpartition(":")[2]
+
+
+@dataclass
+class Evaluator:
+    """Everything that a run's measurements share.
+
+    Attributes:
+        run: where rows go.
+        recipe: what to measure.
+        base: the base model's tokens.
+        expansion: both tokenizers.
+        progress: who is told.
+    """
+
+    run: Run
+    recipe: Recipe
+    base: Prepared
+    expansion: VocabularyExpansion
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        self._probes = bind_probes(self.recipe)
+        self._texts = {code: self._held_out(code) for code in self.recipe.measured_languages()}
+
+    def _held_out(self, language: str) -> EvaluationText:
+        texts = choose_documents(texts_of(self.run, self.recipe, language, "validation"), self.recipe.measure.validation_bytes)
+        return split_lossless(texts, [self.expansion.old, self.expansion.new])
+
+    def _scorer(self, model: nn.Module, tokenizer: TokenizerFile) -> Scorer:
+        return Scorer(
+            model,
+            num_ids=tokenizer.num_ids,
+            condition_id=self.base.documents.condition,
+            window=_WINDOW,
+            batch_size=self.recipe.measure.batch_size,
+            dtype=torch.bfloat16 if self.recipe.precision == "bf16" else torch.float32,
+        )
+
+    def _write(self, rows: list[Measurement]) -> None:
+        self.run.measure(rows)
+        self.progress.measured(rows)
+
+    def measure_base(self, model: nn.Module) -> dict[str, Any]:
+        """Measure the untouched base model; the bits of each document are kept, for paired differences later."""
+        self.run.forget_measurements_of("base")
+        scorer = self._scorer(model, self.expansion.old)
+        bits = {code: self._bits(scorer, self.expansion.old, code) for code in self._texts}
+        write_file(self.run.path("base_bits.json"), json.dumps({code: b.document_bits for code, b in bits.items()}))
+        rows = [row for code, b in bits.items() for row in self._bits_rows("base", 0, code, b)]
+        self._write(rows + list(self._probe_rows(scorer, self.expansion.old, "base", 0, heavy=True)))
+        return {code: b.value for code, b in bits.items()}
+
+    def measure_expanded(self, model: nn.Module) -> dict[str, Any]:
+        """Measure the expanded model before training.
+
+        Raises:
+            ModelError: the source language has become worse than ``embeddings.max_source_rise`` allows: the new rows are wrong.
+        """
+        self.run.forget_measurements_of("expanded")
+        scorer = self._scorer(model, self.expansion.new)
+        rows = self._all_bits(scorer, "expanded", 0)
+        rows += self._probe_rows(scorer, self.expansion.new, "expanded", 0, heavy=False)
+        rows += self._new_row_rows(model)
+        self._write(rows)
+        self._refuse_spoiled_source(rows)
+        return {f"{row.name} {row.language or ''}".strip(): row.value for row in rows}
+
+    def measure_stage(
+        self, model: nn.Module, stage: str, tokens: int, start: Path, *, heavy: bool
+    ) -> list[Measurement]:
+        """Measure a model during or at the end of a stage; ``start`` holds the weights that the shift is counted from."""
+        began = time.perf_counter()
+        scorer = self._scorer(model, self.expansion.new)
+        rows = self._all_bits(scorer, stage, tokens)
+        rows += self._probe_rows(scorer, self.expansion.new, stage, tokens, heavy=heavy)
+        if self.recipe.measure.parameter_shift:
+            rows += self._shift_rows(model, stage, tokens, start)
+        rows.append(Measurement(stage, tokens, "seconds/measuring", time.perf_counter() - began))
+        self._write(rows)
+        return rows
+
+    def _bits(self, scorer: Scorer, tokenizer: TokenizerFile, language: str) -> BitsPerByte:
+        documents = self._texts[language].documents
+        return measure_bits_per_byte(scorer, tokenizer, documents, segment_bytes=self.recipe.measure.segment_bytes)
+
+    def _bits_rows(self, stage: str, tokens: int, language: str, bits: BitsPerByte) -> Iterator[Measurement]:
+        yield Measurement(stage, tokens, "bits_per_byte", bits.value, language, bits.low, bits.high, bits.documents)
+        yield Measurement(stage, tokens, "bits_per_byte/lossy_documents", self._texts[language].lossy, language)
+
+    def _all_bits(self, scorer: Scorer, stage: str, tokens: int) -> list[Measurement]:
+        before = json.loads(self.run.path("base_bits.json").read_text(encoding="utf-8"))
+        rows: list[Measurement] = []
+        for code in self._texts:
+            bits = self._bits(scorer, self.expansion.new, code)
+            rows += self._bits_rows(stage, tokens, code, bits)
+            rows.append(self._difference(stage, tokens, code, bits, before[code]))
+        return rows
+
+    def _difference(self, stage: str, tokens: int, language: str, bits: BitsPerByte, before: list[float]) -> Measurement:
+        """Return after minus base, with the interval of the paired difference over documents."""
+        sizes = [len(text.encode()) for text in self._texts[language].documents]
+        changes = [after - then for after, then in zip(bits.document_bits, before, strict=True)]
+        low, high = bootstrap_ratio(changes, sizes)
+        name, value = "bits_per_byte/difference", sum(changes) / sum(sizes)
+        return Measurement(stage, tokens, name, value, language, low, high, len(sizes))
+
+    def _probe_rows(
+        self, scorer: Scorer, tokenizer: TokenizerFile, stage: str, tokens: int, *, heavy: bool
+    ) -> Iterator[Measurement]:
+        context = ProbeContext(scorer, tokenizer, self.expansion.num_old)
+        for name, light, function in self._probes:
+            if light or heavy:
+                for score in function(context):
+                    label = f"probe/{name}/{score.name}"
+                    yield Measurement(stage, tokens, label, score.value, None, score.low, score.high, score.count)
+
+    def _shift_rows(self, model: nn.Module, stage: str, tokens: int, start: Path) -> list[Measurement]:
+        shift = measure_shift(model, start, num_old=self.expansion.num_old, num_ids=self.expansion.new.num_ids)
+        rows = [Measurement(stage, tokens, "shift/mean_l2", shift.mean_l2)]
+        for kind, sums in shift.kinds.items():
+            rows.append(Measurement(stage, tokens, f"shift/{kind}/relative_l2", sums.relative_l2))
+            rows.append(Measurement(stage, tokens, f"shift/{kind}/cosine", sums.cosine))
+        return rows
+
+    def _new_row_rows(self, model: nn.Module) -> list[Measurement]:
+        """Return what the new rows do to source text before training, and how long they are beside the old ones."""
+        given: Any = model
+        old, new = self.expansion.num_old, self.expansion.new.num_ids
+        if new == old:
+            return []
+        source = self.recipe.languages.source
+        pieces = [p for text in self._texts[source].documents for p in segments(text, 512)][:_MASS_SEGMENTS]
+        sequences = self.expansion.new.encode_batch(pieces)
+        condition = self.base.documents.condition
+        mass = probability_mass(model, sequences, condition_id=condition, begin=old, end=new, num_ids=new)
+        rows = given.get_input_embeddings().weight.detach().float().norm(dim=1)
+        if len(rows) > new:
+            dead = probability_mass(model, sequences, condition_id=condition, begin=new, end=len(rows), num_ids=len(rows))
+            dead_row = [Measurement("expanded", 0, "bits_per_byte/dead_mass", dead, source)]
+        else:
+            dead_row = []
+        return [
+            Measurement("expanded", 0, "new_token_mass", mass, source),
+            *dead_row,
+            Measurement("expanded", 0, "norm/old_rows", rows[:old].mean().item()),
+            Measurement("expanded", 0, "norm/new_rows", rows[old:new].mean().item()),
+        ]
+
+    def _refuse_spoiled_source(self, rows: list[Measurement]) -> None:
+        source, limit = self.recipe.languages.source, self.recipe.embeddings.max_source_rise
+        for row in rows:
+            if row.name == "bits_per_byte/difference" and row.language == source and row.value > limit:
+                raise ModelError(
+                    f"embeddings.input: right after filling the new rows {source} text costs {row.value:+.3f} bits per byte more than "
+                    f"with the base model; at most {limit:+.3f} is allowed (embeddings.max_source_rise). New rows that are too long "
+                    "take probability everywhere: try subword_mean"
+                )

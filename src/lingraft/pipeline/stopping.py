@@ -1,0 +1,43 @@
+"""Ctrl-C and SIGTERM: the first asks the run to save and stop, the second stops at once."""
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+from lingraft.errors import InterruptedRunError
+
+__all__ = ["Stopper"]
+
+
+class Stopper:
+    """A flag that signals set, polled wherever a run can stop; use it as a context manager.
+
+    Outside the main thread no signal can be caught, and the flag stays down.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._former: dict[int, Any] = {}
+
+    def __enter__(self) -> "Stopper":
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._former[number] = signal.signal(number, self._caught)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
+
+    def _caught(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the interface of signal
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+
+    def check(self, done: str) -> None:
+        """Raise InterruptedRunError if a stop was asked for; ``done`` says what is finished and kept."""
+        if self.requested:
+            raise InterruptedRunError(f"stopped after {done}; what was done is kept")

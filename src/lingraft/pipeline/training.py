@@ -1,0 +1,236 @@
+"""Runs the stages of a recipe, each from the weights that the one before left."""
+
+import resource
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lingraft.corpus import TokenStore
+from lingraft.corpus.loader import SequenceLoader
+from lingraft.corpus.mixing import quota_table
+from lingraft.errors import RecipeError
+from lingraft.measurement import Measurement
+from lingraft.model.base import head_of, load_model
+from lingraft.model.export import save_model
+from lingraft.model.freeze import choose_trainable, weights_digest
+from lingraft.pipeline.measuring import Evaluator
+from lingraft.pipeline.progress import Progress
+from lingraft.pipeline.settings import checkpoint_steps, measure_steps, stage_schedule, warmup_steps
+from lingraft.pipeline.stopping import Stopper
+from lingraft.recipe import Recipe, Stage
+from lingraft.run import Run, fingerprint, publish_folder
+from lingraft.training.stage import StageCallbacks, StagePlan, StepReport, train_stage
+
+__all__ = ["StageRunner", "choose_device", "stage_folder"]
+
+_DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+def choose_device(recipe: Recipe) -> torch.device:
+    """Return the device that a recipe asks for; ``auto`` is a GPU where there is one.
+
+    Raises:
+        RecipeError: ``cuda`` is asked for and there is none.
+    """
+    has_gpu = torch.cuda.is_available()
+    if recipe.device == "cuda" and not has_gpu:
+        raise RecipeError("device: cuda is asked for and torch sees no GPU (auto takes one where there is one)")
+    return torch.device("cuda" if has_gpu and recipe.device != "cpu" else "cpu")
+
+
+def stage_folder(run: Run, index: int, stage: Stage) -> Path:
+    """Return the folder of a stage, as in ``stages/1-embeddings-only``."""
+    return run.path("stages", f"{index + 1}-{stage.name}")
+
+
+@dataclass
+class StageRunner:
+    """What the stages of one run share.
+
+    Attributes:
+        run: the run folder.
+        recipe: its recipe.
+        stores: corpus → tokens.
+        evaluator: measures.
+        expanded: the folder of the expanded model: where the first stage starts and what the shift is counted from.
+        stopper: asked after every step.
+        progress: who is told.
+    """
+
+    run: Run
+    recipe: Recipe
+    stores: dict[str, TokenStore]
+    evaluator: Evaluator
+    expanded: Path
+    stopper: Stopper
+    progress: Progress
+
+    def train(self, index: int) -> dict[str, Any]:
+        """Run a stage to its end, or skip it if it is done; return its record.
+
+        Raises:
+            InterruptedRunError: a stop was asked for; a checkpoint was made.
+        """
+        stage = self.recipe.stages[index]
+        inputs = self._fingerprints(index) | {"start": str(self._start_digest(index))}
+        return self.run.step(f"stage-{index + 1}-{stage.name}", inputs, lambda: self._train(index))
+
+    def _start(self, index: int) -> Path:
+        return self.expanded if index == 0 else stage_folder(self.run, index - 1, self.recipe.stages[index - 1]) / "model"
+
+    def _start_digest(self, index: int) -> Any:
+        name = "embeddings" if index == 0 else f"stage-{index}-{self.recipe.stages[index - 1].name}"
+        return (self.run.finished(name) or {}).get("inputs")
+
+    def _fingerprints(self, index: int) -> dict[str, str]:
+        stage, recipe = self.recipe.stages[index], self.recipe
+        settings = [stage.model_dump(mode="json"), recipe.seed, recipe.precision, recipe.measure.at]
+        data = {name: store.manifest.corpus_sha256 for name, store in self.stores.items()}
+        return {
+            "recipe": fingerprint(settings),
+            "tokenizer": self.evaluator.expansion.new.sha256,
+            "data": fingerprint([data, self.evaluator.base.documents.start, self.evaluator.base.documents.end]),
+        }
+
+    def _loader(self, index: int) -> SequenceLoader:
+        """Return a stage's batches: each corpus goes on where the stages before have stopped reading."""
+        consumed: dict[str, int] = {}
+        loader = None
+        for number, stage in enumerate(self.recipe.stages[: index + 1]):
+            schedule = stage_schedule(self.recipe, number)
+            quotas = quota_table(schedule, list(self.stores), stage.num_steps, stage.batch.sequences)
+            loader = SequenceLoader(
+                self.stores,
+                quotas,
+                sequence_length=stage.batch.sequence_length,
+                seed=self.recipe.seed,
+                consumed=consumed,
+            )
+            consumed = loader.consumed(stage.num_steps)
+        assert loader is not None
+        return loader
+
+    def _train(self, index: int) -> dict[str, Any]:
+        stage, run = self.recipe.stages[index], self.run
+        expansion = self.evaluator.expansion
+        self.progress.phase(f"stage {stage.name}")
+        began = time.perf_counter()
+        model = load_model(self._start(index)).to(choose_device(self.recipe))
+        head = head_of(model, expansion.new.num_ids)
+        trainable = choose_trainable(model, stage.train, expansion.num_old, expansion.new.num_ids)
+        folder = stage_folder(run, index, stage)
+        if not any((folder / "checkpoints").glob("step-*")):
+            run.forget_measurements_of(stage.name)
+        still = train_stage(
+            model,
+            head,
+            trainable,
+            self._loader(index),
+            self._plan(stage),
+            folder / "checkpoints",
+            self._fingerprints(index),
+            self._callbacks(index, model),
+        )
+
+        def fill(to: Path) -> None:
+            base_folder = self.evaluator.base.base_folder
+            save_model(model, to, tokenizer=expansion.new, base_folder=base_folder, changed=expansion.num_new > 0)
+
+        publish_folder(folder / "model", fill)
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+        seconds = time.perf_counter() - began
+        tokens = self._tokens_before(index + 1)
+        run.measure(
+            [
+                Measurement(stage.name, tokens, "seconds/stage", seconds),
+                Measurement(stage.name, tokens, "peak_memory_bytes", _peak_memory()),
+            ]
+        )
+        return {"weights_sha256": weights_digest(model), "frozen_pieces": still, "seconds": round(seconds, 1)}
+
+    def _tokens_before(self, index: int) -> int:
+        return sum(stage.num_steps * stage.batch.tokens for stage in self.recipe.stages[:index])
+
+    def _plan(self, stage: Stage) -> StagePlan:
+        chosen = stage.optimizer
+        return StagePlan(
+            name=stage.name,
+            seed=self.recipe.seed,
+            num_steps=stage.num_steps,
+            micro_batch=stage.batch.micro_batch,
+            dtype=_DTYPES[self.recipe.precision],
+            peak_rate=stage.lr.peak,
+            warmup_steps=warmup_steps(stage),
+            floor=stage.lr.floor,
+            schedule=stage.lr.schedule,
+            betas=chosen.betas,
+            eps=chosen.eps,
+            weight_decay=chosen.weight_decay,
+            clip=chosen.clip,
+            ema=(stage.ema.decay, stage.ema.every) if stage.ema else None,
+            checkpoint_at=checkpoint_steps(stage),
+            measure_at=measure_steps(self.recipe, stage),
+        )
+
+    def _callbacks(self, index: int, model: torch.nn.Module) -> StageCallbacks:
+        stage, run = self.recipe.stages[index], self.run
+        before, per_step = self._tokens_before(index), stage.batch.tokens
+        clock = _Clock()
+        self.progress.stage(stage.name, stage.num_steps, per_step, 0)
+
+        def on_step(report: StepReport) -> None:
+            run.measure(self._step_rows(stage, before + report.step * per_step, report, clock.lap()))
+            self.progress.step(report.step, dict(report.losses), report.learning_rate)
+
+        def measure(step: int) -> None:
+            heavy = step == stage.num_steps
+            self.evaluator.measure_stage(model, stage.name, before + step * per_step, self.expanded, heavy=heavy)
+            clock.lap()
+
+        def load_state(state: Any) -> None:
+            run.forget_measurements_after(state["measured_bytes"])
+            self.progress.stage(stage.name, stage.num_steps, per_step, int(state["step"]))
+            self.progress.note(f"stage {stage.name} goes on after step {state['step']} of {stage.num_steps}")
+
+        return StageCallbacks(
+            on_step=on_step,
+            measure=measure,
+            should_stop=lambda: self.stopper.requested,
+            save_state=lambda: {"measured_bytes": run.measured_bytes},
+            load_state=load_state,
+            on_note=self.progress.note,
+        )
+
+    def _step_rows(self, stage: Stage, tokens: int, report: StepReport, seconds: float) -> list[Measurement]:
+        rows = [
+            Measurement(stage.name, tokens, "learning_rate", report.learning_rate),
+            Measurement(stage.name, tokens, "gradient_norm", report.gradient_norm),
+            Measurement(stage.name, tokens, "tokens_per_second", report.tokens / seconds),
+        ]
+        for corpus, loss in report.losses.items():
+            rows.append(Measurement(stage.name, tokens, "loss", loss, self.recipe.language_of(corpus), count=report.counts[corpus]))
+            rows.append(Measurement(stage.name, tokens, "share", report.counts[corpus] / report.tokens, corpus))
+        return rows
+
+
+class _Clock:
+    """Seconds since the last lap."""
+
+    def __init__(self) -> None:
+        self._last = time.perf_counter()
+
+    def lap(self) -> float:
+        now = time.perf_counter()
+        passed, self._last = now - self._last, now
+        return max(passed, 1e-9)
+
+
+def _peak_memory() -> int:
+    """Return the largest resident size of this process so far, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -64,9 +64,9 @@ def fill_rows(
 ) -> Embeddings:
     """Return the new matrix: old rows bit for bit, new rows by the method at their own ids, padding apart.
 
-    Rows that no token owns are the mean of the old rows, whose logit stays far from the top; a zero row would have logit
-    0, which wins wherever all others are negative (https://nlp.stanford.edu/~johnhew/vocab-expansion.html). They are
-    masked in every loss, probe and score of ours.
+    Rows that no token owns are the mean of the old rows, whose logit stays far from the top; a zero row would have
+    logit 0, which wins wherever all others are negative (https://nlp.stanford.edu/~johnhew/vocab-expansion.html). They
+    are masked in every loss, probe and score of ours.
 
     Args:
         context: what the method sees.

@@ -52,7 +52,7 @@ def quiet_transformers() -> Iterator[None]:
 def fetch_folder(location: BaseLocation) -> Path:
     """Return the local folder of a base model, fetching it from the hub if that is where it is.
 
-    Only configuration, tokenizer and safetensors files are fetched. A GGUF file has no folder: use :func:`convert_gguf`.
+    Only configuration, tokenizer and safetensors files are fetched. A GGUF file has no folder: :func:`convert_gguf`.
 
     Raises:
         ModelError: the hub does not answer or has no such model.
@@ -74,8 +74,8 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> nn.Module:
     """Return the causal language model in a folder, in evaluation mode on the CPU.
 
     Raises:
-        ModelError: the folder asks for code to be run, has no safetensors weights, or says its matrices are tied when they
-            are not (or the reverse).
+        ModelError: the folder asks for code to be run, has no safetensors weights, lacks one that the configuration
+            calls for (transformers would draw it at random), or says its matrices are tied when they are not.
     """
     from transformers import AutoModelForCausalLM
 
@@ -83,20 +83,28 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> nn.Module:
     refuse_code_in_config(config, str(folder))
     with quiet_transformers():
         try:
-            model = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True
+            model, loading = AutoModelForCausalLM.from_pretrained(
+                folder,
+                dtype=dtype,
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=True,
+                output_loading_info=True,
             )
         except (OSError, ValueError, RuntimeError) as error:
             raise ModelError(f"{folder}: the weights do not load: {error}") from error
+    if missing := sorted(loading["missing_keys"]):
+        raise ModelError(f"{folder}: the weights lack {len(missing)} tensors, the first is {missing[0]}")
     _refuse_false_tie(model, str(folder))
-    return model.eval()
+    loaded: nn.Module = model.eval()
+    return loaded
 
 
 def convert_gguf(path: Path, folder: Path) -> None:
     """Write a GGUF file's model into ``folder`` as a plain Hugging Face model with fp32 safetensors weights.
 
     transformers refuses to save what it loaded from GGUF (it counts as quantised), so a fresh model is built from the
-    configuration without that mark and takes over the weights. Whether the head is tied is read from the file's tensors.
+    configuration without that mark and takes over the weights. Whether the head is tied is read from the tensors.
     """
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -190,14 +198,15 @@ def _refuse_other_heads(model: Any, head: Head) -> None:
     error = (theirs - ours).abs().max().item() / scale
     if error > _HEAD_TOLERANCE:
         raise ModelError(
-            f"{type(model).__name__} makes its logits in a way that is not supported: ours differ by {error:.2g} of their size"
+            f"{type(model).__name__} makes its logits in a way that is not supported: "
+            f"ours differ by {error:.2g} of their size"
         )
 
 
 def hidden_states(
     model: nn.Module, ids: Int[Tensor, "batch position"], mask: Int[Tensor, "batch position"] | None = None
 ) -> Float[Tensor, "batch position dim"]:
-    """Return the states that the head reads (after the last norm); ``mask`` is 1 for tokens, 0 for padding on the right."""
+    """Return the states that the head reads (after the last norm); ``mask`` is 1 for tokens, 0 for padding behind."""
     given: Any = model
     output: Tensor = given.base_model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
     return output

@@ -19,8 +19,8 @@ from lingraft.vocabulary import TokenizerFile
 
 __all__ = ["check_folder", "export_model", "save_model"]
 
-# Files of a base model that describe its tokenizer or its use. tokenizer.model is not among them: after an expansion it would
-# be another tokenizer than tokenizer.json.
+# Files of a base model that describe its tokenizer or its use. tokenizer.model is not among them: after an expansion it
+# would be another tokenizer than tokenizer.json.
 _COMPANIONS = (
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -50,7 +50,7 @@ print(json.dumps({
 
 
 def save_model(model: nn.Module, folder: Path, *, tokenizer: TokenizerFile, base_folder: Path, changed: bool) -> None:
-    """Write model and tokenizer into a folder: weights as safetensors, and the base's tokenizer settings beside the new file.
+    """Write model and tokenizer into a folder: safetensors weights, the base's tokenizer settings beside the new file.
 
     Args:
         model: the model.
@@ -80,8 +80,9 @@ def export_model(
 ) -> dict[str, Any]:
     """Publish a model folder with its card and return what the load test found.
 
-    The folder is loaded by plain ``AutoModelForCausalLM`` and ``AutoTokenizer`` in another process before it gets its name; its
-    logits must be the same, bit for bit.
+    The folder is loaded by plain ``AutoModelForCausalLM`` and ``AutoTokenizer`` in another process before it gets its
+    name. Weights must be the same, bit for bit, and so must tokens and most likely ids; ``identical_logits`` says
+    whether the logits are too.
 
     Raises:
         ModelError: sizes disagree, the folder does not load, or it computes something else.
@@ -102,8 +103,8 @@ def check_folder(folder: Path) -> dict[str, int]:
     """Return the counts of a model folder after checking that they agree: rows, stated sizes, ids.
 
     Raises:
-        ModelError: they do not: the weights' rows must be the configuration's sizes, nested ones included, and hold every id
-            of the tokenizer.
+        ModelError: they do not: the weights' rows must be the configuration's sizes, nested ones included, and hold
+            every id of the tokenizer.
     """
     tokenizer = TokenizerFile.open(folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))

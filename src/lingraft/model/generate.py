@@ -13,7 +13,7 @@ from lingraft.vocabulary import TokenizerFile
 __all__ = ["continue_text"]
 
 
-class _OwnedIdsOnly(LogitsProcessor):
+class _OwnedIdsOnly(LogitsProcessor):  # type: ignore[misc]
     """Rules out rows that no token owns: they cannot be decoded."""
 
     def __init__(self, num_ids: int) -> None:
@@ -32,10 +32,10 @@ class _OwnedIdsOnly(LogitsProcessor):
 def continue_text(
     model: nn.Module, tokenizer: TokenizerFile, prompt: str, *, condition_id: int, end_id: int, max_tokens: int = 40
 ) -> str:
-    """Return the model's most likely continuation of a prompt, step by step, up to ``max_tokens`` or the end of a document.
+    """Return the model's most likely continuation of a prompt, step by step, up to ``max_tokens`` or a document's end.
 
-    The condition token stands in front, as in every score. All ids are decoded at once, so characters that are spelled by
-    several byte tokens come out whole.
+    The condition token stands in front, as in every score. All ids are decoded at once, so characters that are spelled
+    by several byte tokens come out whole.
     """
     given: Any = model.eval()
     ids = torch.tensor([[condition_id, *tokenizer.encode(prompt)]], device=given.device)

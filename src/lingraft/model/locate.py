@@ -127,7 +127,7 @@ def describe_base(location: BaseLocation) -> BaseDescription:
     folder = location.path if location.path else _fetch_description(location)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     refuse_code_in_config(config, str(folder))
-    shapes = _hub_shapes(location) if location.kind == "hub" else _safetensors_shapes(folder)
+    shapes = _hub_shapes(location, folder) if location.kind == "hub" else _safetensors_shapes(folder)
     return _describe_folder(folder, config, shapes)
 
 
@@ -147,12 +147,11 @@ def _fetch_description(location: BaseLocation) -> Path:
         raise ModelError(f"base_model: cannot fetch {location.reference!r} from the hub: {error}") from error
 
 
-def _hub_shapes(location: BaseLocation) -> dict[str, tuple[int, ...]]:
-    from huggingface_hub import HfApi, try_to_load_from_cache
+def _hub_shapes(location: BaseLocation, folder: Path) -> dict[str, tuple[int, ...]]:
+    from huggingface_hub import HfApi
 
-    cached = try_to_load_from_cache(location.reference, "model.safetensors", revision=location.revision)
-    if isinstance(cached, str):
-        return _safetensors_shapes(Path(cached).parent)
+    if all(path.is_file() for path in _weight_files(folder) or [folder / "model.safetensors"]):
+        return _safetensors_shapes(folder)
     try:
         metadata = HfApi().get_safetensors_metadata(location.reference, revision=location.revision)
     except Exception as error:
@@ -161,15 +160,25 @@ def _hub_shapes(location: BaseLocation) -> dict[str, tuple[int, ...]]:
 
 
 def _safetensors_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    files = sorted(folder.glob("*.safetensors"))
+    files = _weight_files(folder)
     if not files:
         raise ModelError(f"{folder}: no .safetensors weights (pickled .bin files are not read: they can run code)")
+    if lost := [path.name for path in files if not path.is_file()]:
+        raise ModelError(f"{folder}: model.safetensors.index.json names files that are not there: {', '.join(lost)}")
     shapes: dict[str, tuple[int, ...]] = {}
     for path in files:
         with path.open("rb") as file:
             header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         shapes |= {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
     return shapes
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """Return the files that transformers loads; others beside them (adapters, a vendor's own form) are left out."""
+    if (folder / "model.safetensors").exists():
+        return [folder / "model.safetensors"]
+    index = json.loads(_read_or(folder / "model.safetensors.index.json", "{}"))
+    return [folder / name for name in sorted(set(index.get("weight_map", {}).values()))]
 
 
 def _describe_folder(folder: Path, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> BaseDescription:
@@ -263,7 +272,8 @@ def gguf_tokenizer_text(reader: Any, path: Path) -> str:
     if kind != "gpt2" or pre not in _GGUF_PRE_TOKENIZERS:
         known = ", ".join(_GGUF_PRE_TOKENIZERS)
         raise ModelError(
-            f"{path.name}: tokenizer {kind!r} with pre-tokenizer {pre!r}; of GGUF files only byte-level BPE with {known} is read"
+            f"{path.name}: tokenizer {kind!r} with pre-tokenizer {pre!r}; "
+            f"of GGUF files only byte-level BPE with {known} is read"
         )
     tokens = fields["tokenizer.ggml.tokens"].contents()
     types = fields["tokenizer.ggml.token_type"].contents()
@@ -272,8 +282,8 @@ def gguf_tokenizer_text(reader: Any, path: Path) -> str:
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     parts = [digits, byte_level] if _GGUF_PRE_TOKENIZERS[pre] else [byte_level]
     model = {
-        "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
-        "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+        "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+        "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
         "vocab": {token: token_id for token_id, token in enumerate(tokens)},
         "merges": [merge.split(" ", 1) for merge in fields["tokenizer.ggml.merges"].contents()],
     }  # fmt: skip

@@ -32,8 +32,8 @@ def replace_embeddings(model: nn.Module, input_rows: Embeddings, output_rows: Em
         output_rows: the new output matrix of an untied model.
 
     Raises:
-        ModelError: an output matrix was given for a tied model or missing for an untied one, or the model did not take the
-            rows, bit for bit.
+        ModelError: an output matrix was given for a tied model or missing for an untied one, or the model did not take
+            the rows, bit for bit.
     """
     given: Any = model
     tied = is_tied(model)

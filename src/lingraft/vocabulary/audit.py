@@ -132,17 +132,23 @@ def _old_ids_kept(expansion: VocabularyExpansion) -> Gate:
 def _old_merges_are_a_prefix(expansion: VocabularyExpansion) -> Gate:
     old, new = expansion.old.merges, expansion.new.merges
     same = new[: len(old)] == old
-    found = f"{len(old)} old merges, digest {_digest(old)}; the first {len(old)} of {len(new)} have {_digest(new[: len(old)])}"
+    digests = _digest(old), _digest(new[: len(old)])
+    found = f"{len(old)} old merges, digest {digests[0]}; the first {len(old)} of {len(new)} have {digests[1]}"
     return Gate("T8 old merges are a prefix", same, "the old merge list is an exact prefix of the new", found)
 
 
 def _added_tokens_kept(expansion: VocabularyExpansion) -> Gate:
-    old, new = (t.raw.get("added_tokens") or [] for t in (expansion.old, expansion.new))
-    ids = [entry["content"] for entry in old if expansion.new.id_of(entry["content"]) != entry["id"]]
-    same = old == new and not ids and expansion.old.raw.get("post_processor") == expansion.new.raw.get("post_processor")
-    return Gate(
-        "T4 added tokens kept", same, "ids and flags of added tokens as before", f"{len(ids)} moved", _quote(ids)
-    )
+    """Added tokens keep ids and flags, and a name that was plain text within a text still is (T4)."""
+    old, new = expansion.old, expansion.new
+    added = [(entry["content"], entry["id"]) for entry in old.raw.get("added_tokens") or ()]
+    names = [name for name, _ in added]
+    texts = zip(added, old.encode_batch(names), new.encode_batch(names), strict=True)
+    moved = [name for name, i in added if new.id_of(name) != i]
+    moved += [name for (name, i), before, after in texts if i in after and i not in before]
+    same = all((old.raw.get(part) or []) == (new.raw.get(part) or []) for part in ("added_tokens", "post_processor"))
+    expected = "added tokens and post-processor as before"
+    found = f"{len(moved)} moved" if same else f"{len(moved)} moved; the definitions differ"
+    return Gate("T4 added tokens kept", same and not moved, expected, found, _quote(moved))
 
 
 def _sizes_agree(expansion: VocabularyExpansion) -> Gate:

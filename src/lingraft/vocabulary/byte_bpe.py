@@ -34,7 +34,7 @@ def expand_byte_bpe(
         options: how many tokens, and which are admitted.
 
     Raises:
-        VocabularyError: the tokenizer is of another family, merges at random (BPE dropout), or no token could be learned.
+        VocabularyError: the tokenizer is of another family or merges at random (BPE dropout), or no token was learned.
     """
     _refuse_other_families(tokenizer)
     table = WordTable(count_words_as_tokens(tokenizer, target_texts), count_words_as_tokens(tokenizer, source_texts))
@@ -69,9 +69,11 @@ def _refuse_other_families(tokenizer: TokenizerFile) -> None:
 
 
 def _token_bytes(tokenizer: TokenizerFile) -> dict[int, bytes]:
-    """Return the bytes of every token of the model that is spelled in the byte alphabet, control tokens left out."""
-    control = {entry["id"] for entry in tokenizer.raw.get("added_tokens") or ()}
-    spelled = {i: spelling_to_bytes(token) for token, i in tokenizer.raw["model"]["vocab"].items() if i not in control}
+    """Return the bytes of every token that is spelled in the byte alphabet.
+
+    Added tokens are among them: they stand alone in a text, so no merge can use one, but none may take their name.
+    """
+    spelled = {token_id: spelling_to_bytes(token) for token, token_id in tokenizer.vocabulary.items()}
     return {token_id: raw for token_id, raw in spelled.items() if raw}
 
 

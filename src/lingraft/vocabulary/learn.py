@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 
 from lingraft.vocabulary.scripts import partial_character_range, script_of
 
@@ -73,7 +74,7 @@ def is_pinned(raw: bytes, scripts: frozenset[str]) -> bool:
 
 
 def is_well_formed(raw: bytes, options: LearnOptions) -> bool:
-    """Whether bytes may become a token: they start at a character's border, hold a letter or mark, and are not too long.
+    """Whether bytes may become a token: they start at a character's border, hold a letter or mark, are not too long.
 
     An unfinished last character is allowed only where its first bytes already fix one of the pinned scripts.
     """
@@ -132,7 +133,7 @@ class WordTable:
 
     def _count(self, index: int, sign: int) -> set[Pair]:
         word = self.words[index]
-        pairs = list(zip(word, word[1:], strict=False))
+        pairs = list(pairwise(word))
         for pair in pairs:
             self.target_pairs[pair] += sign * self.target[index]
             self.source_pairs[pair] += sign * self.source[index]

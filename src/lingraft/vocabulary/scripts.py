@@ -14,13 +14,13 @@ _SCRIPTS = (
     "Latin Arabic Devanagari Cyrillic Greek Han Hangul Hiragana Katakana Hebrew Bengali Tamil Telugu Kannada Malayalam "
     "Gujarati Gurmukhi Oriya Sinhala Thai Lao Khmer Myanmar Tibetan Georgian Armenian Ethiopic Mongolian Thaana Syriac "
     "Nko Cherokee Canadian_Aboriginal Tifinagh Javanese Balinese Sundanese Bopomofo Yi Ol_Chiki Meetei_Mayek Vai Adlam"
-).split()
-_PATTERNS = {name: regex.compile(rf"\p{{Script={name}}}") for name in _SCRIPTS}
+)
+_PATTERNS = {name: regex.compile(rf"\p{{Script={name}}}") for name in _SCRIPTS.split()}
 
 
 @lru_cache(maxsize=65536)
 def script_of(character: str) -> str | None:
-    """Return the Unicode script of a letter or mark, ``None`` for what belongs to no one script (space, digit, ``.``)."""
+    """Return the Unicode script of a letter or mark, None for what belongs to no one script (space, digit, stop)."""
     if _COMMON.match(character):
         return None
     return next((name for name, pattern in _PATTERNS.items() if pattern.match(character)), "Other")
@@ -40,7 +40,7 @@ def dominant_scripts(texts: Iterable[str], at_least: float = 0.05) -> set[str]:
 
 
 def partial_character_range(raw: bytes) -> tuple[int, int] | None:
-    """Return the code points that the unfinished UTF-8 sequence ``raw`` can still become, or None if it can become none."""
+    """Return the code points, first and last, that the unfinished UTF-8 sequence ``raw`` can become; None if none."""
     lead = raw[0] if raw else 0
     size = 2 if 0xC2 <= lead <= 0xDF else 3 if 0xE0 <= lead <= 0xEF else 4 if 0xF0 <= lead <= 0xF4 else 0
     if not size or len(raw) >= size or any(not 0x80 <= byte <= 0xBF for byte in raw[1:]):

@@ -51,7 +51,7 @@ class TokenizerFile:
         source: what to call it in messages.
 
     Raises:
-        VocabularyError: the text is not a tokenizer, or its ids are not one id per token.
+        VocabularyError: the text is no tokenizer, or does not give each token an id of its own, the one that it states.
     """
 
     def __init__(self, text: str, source: str) -> None:
@@ -63,8 +63,12 @@ class TokenizerFile:
             raise VocabularyError(f"{source}: not a tokenizer.json that can be read: {error}") from error
         # Text is text: '<|endoftext|>' written in a corpus must not become the control token.
         self._tokenizer.encode_special_tokens = True
+        # A file may ask for texts to be cut or filled up; here every text has its own tokens, all of them.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
         self.text = text
         self._refuse_shared_ids()
+        self._refuse_moved_ids()
 
     @classmethod
     def open(cls, folder: Path) -> "TokenizerFile":
@@ -80,6 +84,15 @@ class TokenizerFile:
             if by_id.setdefault(token_id, token) != token:
                 raise VocabularyError(f"{self.source}: id {token_id} belongs to both {by_id[token_id]!r} and {token!r}")
 
+    def _refuse_moved_ids(self) -> None:
+        # The loader gives an added token outside the model's vocabulary the next free id, whatever the file says.
+        for entry in self.raw.get("added_tokens") or ():
+            if (loaded := self.vocabulary.get(entry["content"])) != entry["id"]:
+                name = entry["content"]
+                raise VocabularyError(
+                    f"{self.source}: {name!r} should have id {entry['id']}, but loads with id {loaded}"
+                )
+
     @cached_property
     def sha256(self) -> str:
         """The hash of the file's text: stores and checkpoints are bound to it."""
@@ -94,7 +107,8 @@ class TokenizerFile:
     def merges(self) -> list[tuple[str, str]]:
         """The merge list of a BPE file, in the order of rank; empty for other models."""
         merges = self.raw["model"].get("merges", [])
-        return [tuple(m.split(" ", 1)) if isinstance(m, str) else tuple(m) for m in merges]
+        pairs = (merge.split(" ", 1) if isinstance(merge, str) else merge for merge in merges)
+        return [(left, right) for left, right in pairs]
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
@@ -108,7 +122,7 @@ class TokenizerFile:
 
     @cached_property
     def family(self) -> str:
-        """What kind of tokenizer this is: ``byte_bpe``, ``sentencepiece_bpe``, ``unigram``, ``wordpiece`` or ``other``."""
+        """The kind of tokenizer: ``byte_bpe``, ``sentencepiece_bpe``, ``unigram``, ``wordpiece`` or ``other``."""
         model = self.raw["model"]
         kind = model.get("type")
         if kind == "BPE":
@@ -150,7 +164,7 @@ class TokenizerFile:
 
     @cached_property
     def _bare_model(self) -> Tokenizer:
-        bare = {k: None for k in ("normalizer", "pre_tokenizer", "post_processor")}
+        bare = dict.fromkeys(("normalizer", "pre_tokenizer", "post_processor", "truncation", "padding"))
         model = self.raw["model"] | {"ignore_merges": False}
         return Tokenizer.from_str(json.dumps(self.raw | bare | {"model": model, "added_tokens": []}))
 

@@ -22,4 +22,5 @@ def gaussian(context: InitContext, *, scale: float = 1.0) -> Float[Tensor, "new 
     values, vectors = torch.linalg.eigh(covariance)
     root = vectors * values.clamp_min(0).sqrt()
     noise = torch.randn(context.expansion.num_new, old.shape[1], generator=context.generator, dtype=torch.float64)
-    return (old.mean(dim=0) + scale**0.5 * noise @ root.T).to(context.old.dtype)
+    rows: Tensor = old.mean(dim=0) + scale**0.5 * noise @ root.T
+    return rows.to(context.old.dtype)

@@ -2,9 +2,11 @@
 
 import json
 import math
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 from lingraft.errors import MeasurementError
 
@@ -29,28 +31,44 @@ class Measurement:
     stage: str
     tokens: int
     name: str
-    value: float
+    value: int | float
     language: str | None = None
-    low: float | None = None
-    high: float | None = None
+    low: int | float | None = None
+    high: int | float | None = None
     count: int | None = None
 
 
 def write_measurements(path: Path, rows: Iterable[Measurement]) -> None:
-    """Append rows to a JSON-lines file.
+    """Append rows to a JSON-lines file; a last line that a killed process left torn is dropped first.
 
     Raises:
         MeasurementError: a value is not a finite number; nothing of the batch is written then.
     """
     lines = []
     for row in rows:
-        if not math.isfinite(row.value):
+        if not all(math.isfinite(number) for number in (row.value, row.low, row.high) if number is not None):
             raise MeasurementError(
                 f"{row.name} at {row.stage}, {row.tokens} tokens, is {row.value}: not a finite number"
             )
         lines.append(json.dumps({k: v for k, v in asdict(row).items() if v is not None}, ensure_ascii=False))
-    with path.open("a", encoding="utf-8") as file:
-        file.write("".join(line + "\n" for line in lines))
+    with path.open("ab+") as file:
+        _drop_torn_line(file)
+        file.write("".join(line + "\n" for line in lines).encode())
+
+
+def _drop_torn_line(file: IO[bytes]) -> None:
+    """Cut a file off behind its last line end, looking only at what follows it."""
+    end = position = file.seek(0, os.SEEK_END)
+    while position:
+        start = max(0, position - 4096)
+        file.seek(start)
+        found = file.read(position - start).rfind(b"\n")
+        if found >= 0:
+            position = start + found + 1
+            break
+        position = start
+    if position < end:
+        file.truncate(position)
 
 
 def read_measurements(path: Path) -> Iterator[Measurement]:

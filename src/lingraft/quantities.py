@@ -4,7 +4,9 @@ Tokens are the one unit of length; steps are derived. ``50M`` is fifty million t
 of whatever it is a part of (a stage, a corpus).
 """
 
+import math
 import re
+from fractions import Fraction as Exact
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer
@@ -29,8 +31,9 @@ def parse_tokens(value: Any) -> int:
         match = _TOKENS.fullmatch(value)
         if not match:
             raise ValueError(f"must be a number of tokens such as 200k, 50M or 1B, not {value!r}")
-        value = float(match[1].replace("_", "")) * _SUFFIXES[match[2]]
-    if value < 0 or value != int(value):
+        value = Exact(match[1].replace("_", "")) * _SUFFIXES[match[2]]
+        value = value.numerator if value.denominator == 1 else float(value)
+    if not math.isfinite(value) or value < 0 or value != int(value):
         raise ValueError(f"must be a whole number of tokens, zero or more, not {value!r}")
     return int(value)
 

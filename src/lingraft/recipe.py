@@ -4,18 +4,16 @@ The command line (``--set path=value``), the Python API and the docs table all c
 A recipe states only what differs from the defaults; the resolved copy goes into the run folder.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from lingraft.errors import RecipeError, nearest
 from lingraft.quantities import Fraction, LanguageCode, Length, TokenCount
-from lingraft.strict_yaml import LinedValue, parse_value, parse_yaml, set_path
+from lingraft.strict_yaml import LinedValue, dump_yaml, parse_value, parse_yaml, set_path
 
 __all__ = [
     "Batch",
@@ -38,7 +36,6 @@ __all__ = [
     "parse_recipe",
 ]
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _SHARES_TOLERANCE = 1e-6
 _TRAIN_WORDS = ("all", "embeddings", "new_embeddings")
 
@@ -146,8 +143,8 @@ class Vocabulary(_Part):
 class EmbeddingInit(_Part):
     """How the rows of new tokens are filled; ``output`` (by default as ``input``) is for untied models only.
 
-    ``options`` go to the methods. The run stops when source bits per byte rise by more than ``max_source_rise`` right after the
-    rows are filled: new rows that are too long, or a head that gives them probability everywhere.
+    ``options`` go to the methods. The run stops when source bits per byte rise by more than ``max_source_rise`` right
+    after the rows are filled: new rows that are too long, or a head that gives them probability everywhere.
     """
 
     input: str = "subword_mean"
@@ -277,6 +274,8 @@ class Stage(_Part):
         if isinstance(value, str) and value not in _TRAIN_WORDS:
             known = ", ".join(_TRAIN_WORDS)
             raise ValueError(f"{value!r} is not one of {known}, nor a list of patterns{nearest(value, _TRAIN_WORDS)}")
+        if value in ([], ()):
+            raise ValueError("an empty list of patterns trains nothing")
         return _tuple_of(value)
 
     @property
@@ -456,7 +455,7 @@ def _validate(document: LinedValue) -> Recipe:
 
 
 def _describe(document: LinedValue, detail: Any) -> str:
-    path = tuple(part for part in detail["loc"] if _is_real(document.value, part))
+    path = _path_in(document.value, detail["loc"], is_missing=detail["type"] == "missing")
     tail = detail.get("ctx", {}).get("tail", ())
     path += tail if isinstance(tail, tuple) else (tail,)
     message = detail["msg"].removeprefix("Value error, ")
@@ -465,16 +464,21 @@ def _describe(document: LinedValue, detail: Any) -> str:
     return f"{document.where(path)}: {message}"
 
 
-def _is_real(value: Any, part: str | int) -> bool:
-    """Whether a part of pydantic's location is a key of ours, not the name of one branch of a union."""
-    return (
-        isinstance(part, int) or bool(_NAME.fullmatch(str(part))) and not str(part).startswith(("tuple[", "function-"))
-    )
+def _path_in(value: Any, location: Sequence[str | int], *, is_missing: bool) -> tuple[str | int, ...]:
+    """Return the parts of pydantic's location that the document has; it also names branches of unions and options."""
+    path: list[str | int] = []
+    for part in location:
+        has_key = isinstance(value, dict) and part in value
+        has_index = isinstance(value, list) and isinstance(part, int) and part < len(value)
+        if has_key or has_index:
+            path.append(part)
+            value = value[part]
+    return (*path, location[-1]) if is_missing else tuple(path)
 
 
 def dump_recipe(recipe: Recipe) -> str:
     """Return the resolved recipe as YAML: every option, defaults included; reading it gives an equal recipe."""
-    return yaml.dump(recipe.model_dump(mode="json"), allow_unicode=True, sort_keys=False, width=100)
+    return dump_yaml(recipe.model_dump(mode="json"))
 
 
 def differing_paths(one: Recipe, other: Recipe) -> list[str]:

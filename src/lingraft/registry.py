@@ -89,15 +89,16 @@ class Registry(Generic[F]):
             return self._from_module(name, where)
         if name not in self._entries:
             known = ", ".join(sorted(self._entries))
-            raise RecipeError(
-                f"{where}: unknown {self.kind} {name!r}{nearest(name, self._entries)} (known: {known}; or module:function)"
-            )
+            hint = nearest(name, self._entries)
+            raise RecipeError(f"{where}: unknown {self.kind} {name!r}{hint} (known: {known}; or module:function)")
         return self._entries[name]
 
     def _from_module(self, name: str, where: str) -> Entry:
         module_name, _, function_name = name.partition(":")
         try:
             function = getattr(importlib.import_module(module_name), function_name)
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, ValueError) as error:
             raise RecipeError(f"{where}: cannot import {self.kind} {name!r}: {error}") from error
+        if not callable(function):
+            raise RecipeError(f"{where}: {self.kind} {name!r} is no function but {function!r}")
         return Entry(name, function, "user code", getattr(function, "marks", {}))

@@ -156,7 +156,8 @@ class Run:
                     f"or undo these:\n  {listed}"
                 )
             return
-        strangers = [p.name for p in self.folder.iterdir() if p.name != ".lock"]
+        # environment.json stands alone when a process was killed between the two writes below.
+        strangers = [p.name for p in self.folder.iterdir() if p.name not in (".lock", "environment.json")]
         if strangers:
             raise RunFolderError(f"{self.folder} is not empty and is not a run folder (it holds {strangers[0]!r})")
         write_file(self.path("environment.json"), json.dumps(describe_environment(), indent=2))

@@ -11,18 +11,19 @@ from typing import Any
 
 import yaml
 
-from lingraft.errors import RecipeError, nearest
+from lingraft.errors import RecipeError
 
-__all__ = ["LinedValue", "parse_value", "parse_yaml", "set_path"]
+__all__ = ["LinedValue", "dump_yaml", "parse_value", "parse_yaml", "set_path"]
 
 Path = tuple[str | int, ...]
 
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_WORDS: dict[str, Any] = {"": None, "~": None, "null": None, "Null": None, "NULL": None}
-_WORDS |= {word: True for word in ("true", "True", "TRUE")}
-_WORDS |= {word: False for word in ("false", "False", "FALSE")}
+_WORDS: dict[str, Any] = dict.fromkeys(("", "~", "null", "Null", "NULL"))
+_WORDS |= dict.fromkeys(("true", "True", "TRUE"), True)
+_WORDS |= dict.fromkeys(("false", "False", "FALSE"), False)
 _MAX_DEPTH = 32
+_MAX_DIGITS = 300
 
 
 @dataclass
@@ -65,24 +66,53 @@ def parse_value(text: str) -> Any:
     return parse_yaml(text, "--set").value
 
 
+def dump_yaml(value: Any) -> str:
+    """Return plain values as YAML that :func:`parse_yaml` reads back to equal values.
+
+    PyYAML leaves a text such as ``1e-4`` bare, which is a number in YAML 1.2; here it gets quotes.
+    """
+    return yaml.dump(value, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=100)
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, _: Any) -> bool:
+        return True
+
+    def represent_text(self, data: str) -> yaml.Node:
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=None if _is_text(data) else "'")
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
+
+
+def _is_text(text: str) -> bool:
+    return text not in _WORDS and not _INT.fullmatch(text) and not _FLOAT.fullmatch(text)
+
+
 def _refuse_aliases(text: str, source: str) -> None:
+    depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        line = event.start_mark.line + 1
+        line = event.start_mark.line + 1 if event.start_mark else 1
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise RecipeError(f"{source}:{line}: anchors and aliases are not allowed in a recipe; write the value out")
-        if getattr(event, "tag", None) not in (None, "!"):
-            raise RecipeError(f"{source}:{line}: tags such as {event.tag!r} are not allowed in a recipe")
+        if (tag := getattr(event, "tag", None)) not in (None, "!"):
+            raise RecipeError(f"{source}:{line}: tags such as {tag!r} are not allowed in a recipe")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MAX_DEPTH:
+            raise RecipeError(f"{source}:{line}: nested deeper than {_MAX_DEPTH} levels")
 
 
 def _build(node: yaml.Node, path: Path, document: LinedValue) -> Any:
-    if len(path) > _MAX_DEPTH:
-        raise RecipeError(f"{document.where(path)}: nested deeper than {_MAX_DEPTH} levels")
     document.lines.setdefault(path, node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
         return _build_mapping(node, path, document)
     if isinstance(node, yaml.SequenceNode):
         return [_build(child, (*path, index), document) for index, child in enumerate(node.value)]
-    return _scalar(node.value) if node.style is None else node.value
+    if isinstance(node, yaml.ScalarNode) and node.style is None:
+        if len(node.value) > _MAX_DIGITS and not _is_text(node.value):
+            raise RecipeError(f"{document.where(path)}: a number of {len(node.value)} digits is not allowed")
+        return _scalar(node.value)
+    return node.value
 
 
 def _build_mapping(node: yaml.MappingNode, path: Path, document: LinedValue) -> dict[str, Any]:
@@ -133,10 +163,10 @@ def _child(current: Any, part: str, so_far: str) -> Any:
         return current[_index(current, part, so_far)]
     if isinstance(current, dict):
         return current.setdefault(part, {})
-    raise RecipeError(f"--set {so_far}: the parent is the value {current!r}, which has no parts{nearest(part, [])}")
+    raise RecipeError(f"--set {so_far}: the parent is the value {current!r}, which has no parts")
 
 
 def _index(items: list[Any], part: str, dotted: str) -> int:
-    if not part.isdigit() or int(part) >= len(items):
+    if not part.isdecimal() or int(part) >= len(items):
         raise RecipeError(f"--set {dotted}: {part!r} is not a position in a list of {len(items)} (from 0)")
     return int(part)

@@ -32,8 +32,8 @@ class Batch:
     """The sequences of one optimiser step.
 
     Attributes:
-        tokens: ``(batch, position + 1)``: inputs are all but the last column, labels all but the first. Nothing is padded,
-            so no label is ever masked for being equal to a pad or end token.
+        tokens: ``(batch, position + 1)``: inputs are all but the last column, labels all but the first. Nothing is
+            padded, so no label is ever masked for being equal to a pad or end token.
         corpora: the corpus of each row.
     """
 
@@ -49,8 +49,8 @@ def num_sequences(num_tokens: int, sequence_length: int) -> int:
 def permuted(index: int, size: int, key: bytes) -> int:
     """Return the place of ``index`` in a random order of ``range(size)``, without making the order.
 
-    A Feistel network over the next even number of bits, walked until it lands inside (Black & Rogaway, 2002). It needs no
-    memory and never changes with a library's version.
+    A Feistel network over the next even number of bits, walked until it lands inside (Black & Rogaway, 2002). It needs
+    no memory and never changes with a library's version.
     """
     half = max(1, (max(size - 1, 1).bit_length() + 1) // 2)
     mask = (1 << half) - 1
@@ -70,7 +70,8 @@ class SequenceLoader:
 
     Args:
         stores: corpus → its token store.
-        quotas: ``(step, corpus)``, columns in the order of ``stores`` (see :func:`lingraft.corpus.mixing.quota_table`).
+        quotas: ``(step, corpus)``, columns in the order of ``stores``, as
+            :func:`lingraft.corpus.mixing.quota_table` makes them.
         sequence_length: inputs per sequence, in tokens.
         seed: of the run.
         consumed: corpus → tokens that earlier stages took; reading goes on behind them.

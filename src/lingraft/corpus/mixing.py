@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from lingraft.errors import RecipeError
+from lingraft.errors import RecipeError, nearest
 from lingraft.registry import Registry
 
 __all__ = [
@@ -33,6 +33,7 @@ mix_schedules: Registry[Callable[..., Mixture]] = Registry("mix schedule")
 mix_schedule = mix_schedules.register
 
 _TOLERANCE = 1e-6
+_ROUNDING = 1e-9
 
 
 @mix_schedule("constant", reference="arXiv 2407.12869")
@@ -80,35 +81,66 @@ def quota_table(
 ) -> Int[np.ndarray, "step corpus"]:
     """Return how many sequences each corpus supplies to each optimiser step.
 
-    Every row sums to ``sequences``. What rounding owes a corpus is carried to the next step, so that at every step border
-    the number supplied is less than one sequence per corpus away from the schedule's integral.
+    Every row sums to ``sequences``. What rounding owes a corpus is carried on, so that at every step border the number
+    supplied is less than one sequence per corpus away from the schedule's integral. Left-over sequences go to the
+    corpus that would be the first to fall behind (Tijdeman, 1980, "The chairman assignment problem"): giving them to
+    the largest remainder breaks that bound from six corpora on. A corpus whose share is 0 gets none as long as another
+    is owed any.
 
     Args:
         schedule: the mix over time, asked at the start of each step.
         corpora: the columns.
         num_steps: the rows.
         sequences: sequences per step.
+
+    Raises:
+        RecipeError: the schedule asks for a corpus that has no column.
     """
+    shares = np.array([_shares(schedule(index / num_steps), corpora) for index in range(num_steps)])
+    ideal = np.vstack([np.zeros((1, len(corpora))), np.cumsum(shares * sequences, axis=0)])
     table = np.zeros((num_steps, len(corpora)), dtype=np.int64)
-    owed = np.zeros(len(corpora))
+    supplied = np.zeros(len(corpora), dtype=np.int64)
     for index in range(num_steps):
-        mixture = schedule(index / num_steps)
-        owed += sequences * np.array([mixture.get(name, 0.0) for name in corpora])
-        table[index] = _apportion(owed, sequences)
-        owed -= table[index]
+        table[index] = _apportion(ideal, supplied, index, sequences)
+        supplied += table[index]
     return table
 
 
-def _apportion(owed: np.ndarray, sequences: int) -> np.ndarray:
-    """Give out whole sequences: the whole parts first, what is left to the largest remainders."""
-    given = np.maximum(np.floor(owed + 1e-9), 0).astype(np.int64)
-    rest = owed - given
+def _shares(mixture: Mixture, corpora: Sequence[str]) -> list[float]:
+    """Return the shares in the order of the columns, scaled to sum to 1 exactly."""
+    for name, share in mixture.items():
+        if share > 0 and name not in corpora:
+            raise RecipeError(f"mix: corpus {name!r} is not among {', '.join(corpora)}{nearest(name, corpora)}")
+    total = sum(mixture.values())
+    return [mixture.get(name, 0.0) / total for name in corpora]
+
+
+def _apportion(ideal: np.ndarray, supplied: np.ndarray, step: int, sequences: int) -> np.ndarray:
+    """Give out the sequences of a step: what is owed in whole first, then one by one to the earliest deadline."""
+    owed, has_share = ideal[step + 1] - supplied, ideal[step + 1] > ideal[step]
+    slack = 1 / max(2, 2 * len(owed) - 2)
+    given: np.ndarray = np.maximum(np.floor(owed + _ROUNDING), 0).astype(np.int64)
     while given.sum() > sequences:
-        column = int(np.argmin(np.where(given > 0, rest, np.inf)))
-        given[column] -= 1
-        rest[column] += 1
+        taken = np.flatnonzero(given).tolist()
+        given[max(taken, key=lambda c: _when(ideal[:, c], float(supplied[c] + given[c])))] -= 1
     while given.sum() < sequences:
-        column = int(np.argmax(rest))
-        given[column] += 1
-        rest[column] -= 1
+        rest = owed - given
+        choices = (
+            has_share & (rest > slack - _ROUNDING),
+            has_share & (rest > _ROUNDING),
+            rest > slack,
+            rest >= rest.max(),
+        )
+        able = np.flatnonzero(next(choice for choice in choices if choice.any())).tolist()
+        deadlines = {c: _when(ideal[:, c], float(supplied[c] + given[c] + 1 - slack)) for c in able[1:] and able}
+        given[min(able, key=lambda c: (deadlines.get(c, 0.0), -float(owed[c] - given[c])))] += 1
     return given
+
+
+def _when(integral: np.ndarray, amount: float) -> float:
+    """Return the time, in steps, at which a corpus's integral reaches an amount; infinity if it never does."""
+    after = int(np.searchsorted(integral, amount))
+    if after == 0 or after == len(integral):
+        return 0.0 if after == 0 else np.inf
+    below, above = integral[after - 1], integral[after]
+    return float(after - 1 + (amount - below) / (above - below))

@@ -2,10 +2,11 @@
 
     −Σ log₂ p(token | what stands before it) / Σ UTF-8 bytes of the text
 
-Rules, each closing a trap: the start token conditions and is never scored; the end of a document is not scored; documents
-are independent; text is cut into segments of equal bytes, so that a tokenizer that packs more text into a window gains no
-context by it; rows that no token owns are masked; bytes are those of the original text, and a document that does not come
-back from its own tokens is left out and counted. Only the canonical tokenization is scored, so the number is an upper bound.
+Rules, each closing a trap: the start token conditions and is never scored; the end of a document is not scored;
+documents are independent; text is cut into segments of equal bytes, so that a tokenizer that packs more text into a
+window gains no context by it; rows that no token owns are masked; bytes are those of the original text, and a document
+that does not come back from its own tokens is left out and counted. Only the canonical tokenization is scored, so the
+number is an upper bound.
 """
 
 import hashlib
@@ -64,6 +65,8 @@ def choose_documents(texts: Iterable[str], max_bytes: int) -> list[str]:
         if room <= 0:
             break
         piece = text.encode()[:room].decode(errors="ignore")
+        if text and not piece:
+            break
         chosen.append(piece)
         room -= len(piece.encode()) or 1
     return chosen

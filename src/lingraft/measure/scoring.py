@@ -20,7 +20,7 @@ __all__ = ["Scored", "Scorer", "windows"]
 
 @dataclass(frozen=True)
 class Scored:
-    """What a model says of one sequence: for each scored token its log-probability (nats) and the greedy choice there."""
+    """What a model says of one sequence: each scored token's log-probability (nats) and the greedy choice there."""
 
     log_probabilities: Float[Tensor, "scored"]
     greedy: Int[Tensor, "scored"]

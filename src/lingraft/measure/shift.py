@@ -26,8 +26,8 @@ class KindShift:
 
     def add(self, then: Tensor, now: Tensor) -> float:
         """Take in one tensor; return ‖θ − θ₀‖."""
-        old, new = then.double().flatten(), now.double().flatten()
-        distance = torch.linalg.vector_norm(new - old).item()
+        old, new = then.double().flatten(), now.detach().to(then.device).double().flatten()
+        distance = float(torch.linalg.vector_norm(new - old))
         self.difference += distance**2
         self.before += torch.dot(old, old).item()
         self.after += torch.dot(new, new).item()
@@ -73,7 +73,7 @@ def measure_shift(model: nn.Module, start: Path, *, num_old: int, num_ids: int) 
         num_ids: ids of the expanded tokenizer.
 
     Raises:
-        MeasurementError: a tensor of the model is not in the folder.
+        MeasurementError: a tensor of the model is not in the folder, or has another shape there.
     """
     shift = ParameterShift()
     now = dict(model.named_parameters())
@@ -83,7 +83,11 @@ def measure_shift(model: nn.Module, start: Path, *, num_old: int, num_ids: int) 
         if name not in now:
             continue
         seen.add(name)
-        kind, parameter = kind_of(name, model), now[name]
+        kind, parameter = kind_of(name, model), now[name].to(then.device)
+        if parameter.shape != then.shape:
+            raise MeasurementError(
+                f"{start}: {name} is {tuple(then.shape)}, in the model it is {tuple(parameter.shape)}"
+            )
         if kind in ("embeddings", "head"):
             distances.append(torch.linalg.vector_norm(parameter[:num_ids].double() - then[:num_ids].double()).item())
             shift.kinds[f"{kind}_old"].add(then[:num_old], parameter[:num_old])

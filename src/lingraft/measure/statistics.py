@@ -12,7 +12,7 @@ __all__ = ["bootstrap_ratio", "wilson_interval"]
 _Z95 = 1.959963984540054
 
 
-def wilson_interval(successes: float, trials: int) -> tuple[float, float]:
+def wilson_interval(successes: int | float, trials: int) -> tuple[float, float]:
     """Return the 95 % Wilson score interval of a share (Wilson, 1927, JASA 22:209).
 
     Raises:
@@ -27,7 +27,7 @@ def wilson_interval(successes: float, trials: int) -> tuple[float, float]:
 
 
 def bootstrap_ratio(
-    numerators: Sequence[float], denominators: Sequence[float], *, resamples: int = 1000, seed: int = 0
+    numerators: Sequence[int | float], denominators: Sequence[int | float], *, resamples: int = 1000, seed: int = 0
 ) -> tuple[float, float]:
     """Return the 95 % percentile interval of Σ numerators / Σ denominators, documents being drawn with replacement.
 

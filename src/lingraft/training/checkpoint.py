@@ -4,13 +4,14 @@
       model.safetensors       the weights that the stage trains, fp32, raw
       optimizer.safetensors   AdamW's moments and counters by parameter name
       average.safetensors     the EMA's anchor, if there is one
-      manifest.json           sizes and SHA-256 of the files, step, fingerprints, and the caller's state
+      manifest.json           sizes and SHA-256 of the files, step, fingerprints, the caller's state, and its own hash
 
-A folder appears whole, by rename; resuming takes the newest whose every byte is as the manifest says, and falls back to the
-one before it otherwise. Weight files hold tensors and JSON only, so loading one cannot run code.
+A folder appears whole, by rename; resuming takes the newest whose every byte is as the manifest says, and falls back to
+the one before it otherwise. Weight files hold tensors and JSON only, so loading one cannot run code.
 """
 
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from lingraft.errors import CheckpointError
-from lingraft.run import hash_file, publish_folder
+from lingraft.run import fingerprint, hash_file, publish_folder
 
 __all__ = [
     "Checkpoint",
@@ -35,6 +36,7 @@ __all__ = [
 
 _FORMAT = 1
 _PREFIX = "step-"
+_NAME = re.compile(r"step-(\d{8,})")
 _SPARE_BYTES = 64 * 2**20
 
 
@@ -89,7 +91,10 @@ def save_checkpoint(
             "fingerprints": dict(fingerprints),
             "state": dict(state),
         }
-        (temporary / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        # Through JSON once, so that the hash is of what a reader will see (keys as text, tuples as lists).
+        manifest = json.loads(json.dumps(manifest))
+        sealed = manifest | {"seal": fingerprint(manifest)}
+        (temporary / "manifest.json").write_text(json.dumps(sealed, indent=1), encoding="utf-8")
 
     return publish_folder(folder / f"{_PREFIX}{step:08d}", fill)
 
@@ -102,7 +107,7 @@ def latest_checkpoint(folder: Path, fingerprints: Mapping[str, str]) -> tuple[Ch
             tokenizer or data.
     """
     passed_over: list[str] = []
-    candidates = sorted(folder.glob(f"{_PREFIX}*"), reverse=True)
+    candidates = _newest_first(folder)
     for candidate in candidates:
         try:
             manifest = _verified_manifest(candidate)
@@ -123,13 +128,21 @@ def latest_checkpoint(folder: Path, fingerprints: Mapping[str, str]) -> tuple[Ch
     return None, []
 
 
+def _newest_first(folder: Path) -> list[Path]:
+    """Return the folders that are checkpoints of ours by name; a copy under another name is left alone."""
+    named = [(match, path) for path in folder.glob(f"{_PREFIX}*") if (match := _NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(named, key=lambda pair: int(pair[0][1]), reverse=True)]
+
+
 def _verified_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        files = manifest["files"]
+        seal, files = manifest.pop("seal"), manifest["files"]
+        if seal != fingerprint(manifest):
+            raise ValueError("it is not what was written")
         if manifest["format"] != _FORMAT:
             raise CheckpointError(f"{folder.name}: format {manifest['format']}, this version reads {_FORMAT}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{folder.name}: manifest.json is missing or damaged ({type(error).__name__})") from error
     for name, entry in files.items():
         path = folder / name
@@ -140,9 +153,18 @@ def _verified_manifest(folder: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
-def prune_checkpoints(folder: Path, keep: int = 2) -> None:
-    """Delete all but the newest ``keep`` checkpoints (at least one stays); the manifest goes first."""
-    for old in sorted(folder.glob(f"{_PREFIX}*"), reverse=True)[max(1, keep) :]:
+def prune_checkpoints(folder: Path, keep: int = 2, *, newest: int | None = None) -> None:
+    """Delete all but the newest ``keep`` checkpoints (at least one stays); the manifest goes first.
+
+    Args:
+        folder: the stage's ``checkpoints`` folder.
+        keep: how many stay.
+        newest: the step just saved. What claims to be later was passed over as damaged when the stage was resumed, and
+            goes first; otherwise it could push out the sound ones.
+    """
+    found = _newest_first(folder)
+    later = [path for path in found if newest is not None and int(path.name.removeprefix(_PREFIX)) > newest]
+    for old in [*later, *[path for path in found if path not in later][max(1, keep) :]]:
         (old / "manifest.json").unlink(missing_ok=True)
         shutil.rmtree(old)
 

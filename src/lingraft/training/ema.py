@@ -18,8 +18,8 @@ class LiveEma:
         θₜ = α · θₜ₋η + (1 − α) · θ'ₜ           otherwise
 
     θ' are the fp32 weights after the optimiser's step, α is ``decay``, η is ``every``. α weighs the *old* weights: with
-    η = 1 every update is scaled by 1 − α, with η > 1 this is the Lookahead optimiser (arXiv 1907.08610). The moments of the
-    optimiser are left alone, as in the published recursion.
+    η = 1 every update is scaled by 1 − α, with η > 1 this is the Lookahead optimiser (arXiv 1907.08610). The moments of
+    the optimiser are left alone, as in the published recursion.
 
     Args:
         parameters: name → what trains, in fp32; θ₀ is taken from them now.

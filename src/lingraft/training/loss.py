@@ -1,7 +1,7 @@
 """Cross-entropy over a large vocabulary without ever holding all of its logits.
 
-Logits are made for a chunk of positions at a time, in the compute type; the loss is taken in fp32. The gradient is built
-while the chunk's logits exist, so the backward pass makes no logits at all.
+Logits are made for a chunk of positions at a time, in the compute type; the loss is taken in fp32. The gradient is
+built while the chunk's logits exist, so the backward pass makes no logits at all.
 """
 
 from typing import Any
@@ -76,8 +76,8 @@ def chunked_cross_entropy(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "positions"]]:
     """Return the summed cross-entropy in nats, with gradients, and the fp32 loss of every position, without.
 
-    loss = Σ (logsumexp(zᵢ) − zᵢ[targetᵢ]) with z = softcap(hidden · Wᵀ + b) over the ids that the tokenizer owns. A head's
-    bias takes part in the loss but is not trained. At most ``chunk`` × ids logits exist at a time.
+    loss = Σ (logsumexp(zᵢ) − zᵢ[targetᵢ]) with z = softcap(hidden · Wᵀ + b) over the ids that the tokenizer owns. A
+    head's bias takes part in the loss but is not trained. At most ``chunk`` × ids logits exist at a time.
 
     Args:
         hidden: states after the last norm.
@@ -86,7 +86,8 @@ def chunked_cross_entropy(
         dtype: the type that matrix products are made in.
         chunk: positions per chunk.
     """
-    total, losses = _ChunkedCrossEntropy.apply(hidden, head.weight, targets, head, dtype, chunk)
+    apply: Any = _ChunkedCrossEntropy.apply
+    total, losses = apply(hidden, head.weight, targets, head, dtype, chunk)
     return total, losses
 
 

@@ -1,7 +1,7 @@
 """One stage: the loop, on one screen.
 
-A stage is a run of its own that starts from a folder of weights. What it does at a step is a function of the step number and
-the weights alone, so a killed stage goes on from its last checkpoint as if nothing had happened.
+A stage is a run of its own that starts from a folder of weights. What it does at a step is a function of the step
+number and the weights alone, so a killed stage goes on from its last checkpoint as if nothing had happened.
 """
 
 import hashlib
@@ -125,13 +125,13 @@ class _Loop:
         return {parameter: name for name, parameter in self.parameters.items()}
 
     def save(self, folder: Path, step: int, fingerprints: Mapping[str, str], state: dict[str, Any]) -> None:
-        groups = {
+        groups: dict[str, Mapping[str, Tensor]] = {
             "model": self.parameters,
             "optimizer": optimizer_tensors(self.optimizer, self.names),
             "average": self.ema.state() if self.ema else {},
         }
         save_checkpoint(folder, step, groups, fingerprints, state | {"consumed": self.consumed})
-        prune_checkpoints(folder)
+        prune_checkpoints(folder, newest=step)
 
     def restore(self, folder: Path, fingerprints: Mapping[str, str], callbacks: StageCallbacks) -> int:
         """Go back to the newest sound checkpoint; return the steps done, 0 if there is none."""
@@ -164,7 +164,7 @@ def train_stage(
     fingerprints: Mapping[str, str],
     callbacks: StageCallbacks,
 ) -> int:
-    """Train a stage to its end, from its newest checkpoint if there is one; return how many frozen pieces were proved still.
+    """Train a stage to its end, from its newest checkpoint if there is one; return how many frozen pieces stood still.
 
     Args:
         model: the stage's starting weights, in fp32, with ``requires_grad`` set by
@@ -232,12 +232,8 @@ def _step(loop: _Loop, batch: Batch, step: int) -> StepReport:
     )
     for group in loop.optimizer.param_groups:
         group["lr"] = rate
-    losses = torch.cat(
-        [
-            _accumulate(loop, rows, tokens)
-            for rows in torch.arange(len(tokens), device=tokens.device).split(plan.micro_batch)
-        ]
-    )
+    starts = range(0, len(tokens), plan.micro_batch)
+    losses = torch.cat([_accumulate(loop, tokens[start : start + plan.micro_batch], tokens) for start in starts])
     loop.trainable.mask_gradients(loop.parameters)
     norm = torch.nn.utils.clip_grad_norm_(list(loop.parameters.values()), plan.clip).item()
     _refuse_a_bad_step(loop, losses, norm, batch, step)
@@ -251,11 +247,11 @@ def _step(loop: _Loop, batch: Batch, step: int) -> StepReport:
 
 def _accumulate(loop: _Loop, rows: Tensor, tokens: Tensor) -> Tensor:
     """Add the gradients of some rows, weighted by the tokens of the whole step; return their losses by row."""
-    inputs, targets = tokens[rows, :-1], tokens[rows, 1:]
+    inputs, targets = rows[:, :-1], rows[:, 1:]
     with _autocast(loop.head.weight.device.type, loop.plan.dtype):
         hidden = hidden_states(loop.model, inputs)
     total, losses = chunked_cross_entropy(hidden.flatten(0, 1), targets.flatten(), loop.head, dtype=loop.plan.dtype)
-    (total / tokens[:, 1:].numel()).backward()
+    torch.autograd.backward(total / tokens[:, 1:].numel())
     return losses.view(targets.shape).cpu()
 
 
@@ -294,6 +290,6 @@ def _remark_on_first_loss(report: StepReport, head: Head, callbacks: StageCallba
     for corpus, loss in report.losses.items():
         if loss > guessing:
             callbacks.on_note(
-                f"the first loss on {corpus} is {loss:.2f} nats a token, worse than guessing ({guessing:.2f}): look at the "
-                "initial embeddings, or whether tokenizer and weights belong together"
+                f"the first loss on {corpus} is {loss:.2f} nats a token, worse than guessing ({guessing:.2f}): look at "
+                "the initial embeddings, or whether tokenizer and weights belong together"
             )

@@ -1,7 +1,7 @@
 """Contextual pattern inference: a rule over a short list, to be inferred from demonstrations alone.
 
-Seven tasks after the benchmark of arXiv 2506.00288 (its own items are the data set ``ahmedselhady/CoPain``). Its prompt text is not
-published; lists, ranges, template and balance here are ours, so results are *Copain-style (regenerated)*.
+Seven tasks after the benchmark of arXiv 2506.00288 (its own items are the data set ``ahmedselhady/CoPain``). Its prompt
+text is not published; lists, ranges, template and balance here are ours, so results are *Copain-style (regenerated)*.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +10,7 @@ from statistics import median
 
 import torch
 
+from lingraft.errors import MeasurementError
 from lingraft.measure.items import ItemStream
 from lingraft.measure.probes.probe import ProbeContext, ProbeScore, probe
 from lingraft.measure.scoring import Scored
@@ -77,15 +78,15 @@ TASKS: dict[str, _Task] = {
 def make_item(task: str, index: int, *, shots: int, seed: int) -> CopainItem:
     """Return one item: ``a, b, c -> x`` per demonstration, then the query up to its arrow.
 
-    The answer's place in the query goes through all places in turn; demonstrations show every place when there are enough of
-    them; no demonstration has the query's list or its answer.
+    The answer's place in the query goes through all places in turn; demonstrations show every place when there are
+    enough of them; no demonstration has the query's list or its answer.
     """
     kind = TASKS[task]
     stream = ItemStream("copain", _VERSION, seed, task, shots, index)
     query = _placed(kind, stream, index % kind.size)
     answer = kind.answer(query)
     places = stream.shuffled([n % kind.size for n in range(shots)])
-    lines = []
+    lines: list[str] = []
     while len(lines) < shots:
         shown = _placed(kind, stream, places[len(lines)])
         if sorted(shown) != sorted(query) and kind.answer(shown) != answer:
@@ -105,10 +106,16 @@ def _placed(kind: _Task, stream: ItemStream, place: int) -> list[str]:
 def copain(context: ProbeContext, *, num_items: int = 50, shots: int = 3) -> list[ProbeScore]:
     """Return, per task and as a macro mean, how often the rule is inferred from the demonstrations.
 
-    ``exact_match``: the greedy continuation is the answer and then the end of the line. ``validity``: it is any member of the
-    list. ``choice_accuracy``: the answer has the highest log-probability among the members. ``element_picker`` is what copying
-    a member at random would score; exact match below it means that the format is lost, not only the rule.
+    ``exact_match``: the greedy continuation is the answer and then the end of the line. ``validity``: it is any member
+    of the list. ``choice_accuracy``: the answer has the highest log-probability among the members. ``element_picker``
+    is what copying a member at random would score; exact match below it means that the format is lost, not only the
+    rule.
+
+    Raises:
+        MeasurementError: there is no item.
     """
+    if num_items < 1:
+        raise MeasurementError(f"copain needs at least one item a task, not {num_items}")
     scores: list[ProbeScore] = []
     columns: dict[str, list[list[bool]]] = {"exact_match": [], "validity": [], "choice_accuracy": []}
     for task in TASKS:
@@ -133,8 +140,8 @@ def _macro(by_task: Sequence[Sequence[bool]]) -> tuple[float, float, float]:
 def _judge(context: ProbeContext, items: Sequence[CopainItem]) -> list[tuple[bool, bool, bool]]:
     """Return (exact match, validity, choice accuracy) of each item.
 
-    Each member is scored behind the prompt, with one line end after it. A member is the greedy continuation when every one
-    of its tokens is the first choice and the first choice after it begins a new line: no sampling loop is needed.
+    Each member is scored behind the prompt, with one line end after it. A member is the greedy continuation when every
+    one of its tokens is the first choice and the first choice after it begins a new line: no sampling loop is needed.
     """
     rows, spans = [], []
     for item in items:

@@ -17,7 +17,8 @@ class ProbeContext:
     Attributes:
         scorer: the model.
         tokenizer: its tokenizer.
-        num_old: ids of the base tokenizer: token-level probes draw from these, so that base and adapted model see the same.
+        num_old: ids of the base tokenizer: token-level probes draw from these, so that base and adapted model see the
+            same.
         seed: of the items; not of the training run.
     """
 

@@ -2,6 +2,7 @@
 
 import torch
 
+from lingraft.errors import MeasurementError
 from lingraft.measure.items import ItemStream
 from lingraft.measure.probes.probe import ProbeContext, ProbeScore, probe
 from lingraft.measure.statistics import bootstrap_ratio, wilson_interval
@@ -17,10 +18,16 @@ _VERSION = 1
 def random_copy(context: ProbeContext, *, num_items: int = 64, length: int = 64) -> list[ProbeScore]:
     """Return how well the second copy of random token sequences is predicted.
 
-    An item is ``length`` random ids of the *base* tokenizer, control tokens left out, written twice. ``accuracy`` is the share
-    of the second copy's tokens that are the model's first choice (chance is 1/V); ``nll`` their mean −log p, and ``nll_drop``
-    by how much it is below the first copy's, in nats. The first token of the second copy cannot be foreseen and is not scored.
+    An item is ``length`` random ids of the *base* tokenizer, control tokens left out, written twice. ``accuracy`` is
+    the share of the second copy's tokens that are the model's first choice (chance is 1/V); ``nll`` their mean −log p,
+    and ``nll_drop`` by how much it is below the first copy's, in nats. The first token of the second copy cannot be
+    foreseen and is not scored.
+
+    Raises:
+        MeasurementError: there is nothing to score: no item, or items of one token.
     """
+    if num_items < 1 or length < 2:
+        raise MeasurementError(f"random_copy needs at least one item of two tokens, not {num_items} of {length}")
     special = context.tokenizer.special_ids
     allowed = [i for i in sorted(context.tokenizer.vocabulary.values()) if i < context.num_old and i not in special]
     halves = [_ids(allowed, length, context.seed, index) for index in range(num_items)]
@@ -28,7 +35,7 @@ def random_copy(context: ProbeContext, *, num_items: int = 64, length: int = 64)
     hits: list[float] = []
     for half, scored in zip(halves, context.scorer.score([half * 2 for half in halves]), strict=True):
         again = slice(length + 1, 2 * length)
-        correct = (scored.greedy[again] == torch.tensor(half[1:])).sum().item()
+        correct = float((scored.greedy[again] == torch.tensor(half[1:])).sum())
         hits.append(correct)
         right += correct
         first -= scored.log_probabilities[1:length].double().mean().item()

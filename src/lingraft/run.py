@@ -36,7 +36,7 @@ from lingraft.measurement import Measurement, read_measurements, write_measureme
 from lingraft.recipe import Recipe, differing_paths, dump_recipe, parse_recipe
 from lingraft.version import __version__
 
-__all__ = ["Run", "fingerprint", "hash_file", "publish_folder", "write_file"]
+__all__ = ["Run", "describe_environment", "fingerprint", "hash_file", "publish_folder", "write_file"]
 
 _PACKAGES = ("accelerate", "gguf", "numpy", "plotly", "safetensors", "tokenizers", "torch", "transformers")
 

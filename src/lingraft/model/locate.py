@@ -15,7 +15,16 @@ from typing import Any, Literal
 from lingraft.errors import MissingExtraError, ModelError, RecipeError
 from lingraft.vocabulary import TokenizerFile
 
-__all__ = ["BaseDescription", "BaseLocation", "describe_base", "gguf_tokenizer_text", "locate_base", "text_config"]
+__all__ = [
+    "BaseDescription",
+    "BaseLocation",
+    "describe_base",
+    "gguf_tokenizer_text",
+    "locate_base",
+    "open_gguf",
+    "refuse_code_in_config",
+    "text_config",
+]
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _DESCRIBING_FILES = ["*.json", "*.jinja", "tokenizer.model"]

@@ -134,7 +134,7 @@ def _rows_before_damage(path: Path) -> list[Measurement]:
         while (row := next(reader, None)) is not None:
             rows.append(row)
     except (ValueError, TypeError):
-        pass
+        return rows
     return rows
 
 

@@ -17,7 +17,15 @@ from lingraft.vocabulary.expansion import NewToken, VocabularyExpansion
 from lingraft.vocabulary.fertility import measure_fertility
 from lingraft.vocabulary.tokenizer_file import TokenizerFile
 
-__all__ = ["AuditTexts", "Gate", "audit_expansion", "refuse_failed_gates", "segmentation_drift"]
+__all__ = [
+    "DIFFICULT",
+    "AuditTexts",
+    "Gate",
+    "audit_expansion",
+    "random_strings",
+    "refuse_failed_gates",
+    "segmentation_drift",
+]
 
 _EXAMPLES = 5
 _MIN_GAIN = 0.01

@@ -103,13 +103,13 @@ def _split_unfinished(raw: bytes) -> tuple[str, bytes]:
 
 @lru_cache(maxsize=4096)
 def _all_in_scripts(unfinished: bytes, scripts: frozenset[str]) -> bool:
-    """Whether every assigned letter or mark that the unfinished bytes can become belongs to the scripts."""
+    """Whether the bytes can become no letter of another script, and more of these scripts than signs of all scripts."""
     span = partial_character_range(unfinished)
     if span is None or span[1] - span[0] > 0xFFF:
         return False
-    found = {script_of(chr(point)) for point in range(span[0], span[1] + 1) if not 0xD800 <= point <= 0xDFFF}
-    found -= {None, "Other"}
-    return bool(found) and found <= scripts
+    found = Counter(script_of(chr(point)) for point in range(span[0], span[1] + 1) if not 0xD800 <= point <= 0xDFFF)
+    own = sum(found[script] for script in scripts)
+    return own > found[None] and found.keys() <= scripts | {None, "Other"}
 
 
 class WordTable:

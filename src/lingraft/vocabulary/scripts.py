@@ -51,4 +51,5 @@ def partial_character_range(raw: bytes) -> tuple[int, int] | None:
         value = value << 6 | byte & 0x3F
     low, high = value << 6 * missing, (value + 1 << 6 * missing) - 1
     floor = {2: 0x80, 3: 0x800, 4: 0x10000}[size]
-    return max(low, floor), min(high, 0x10FFFF)
+    low, high = max(low, floor), min(high, 0x10FFFF)
+    return (low, high) if low <= high else None

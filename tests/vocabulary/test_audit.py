@@ -1,0 +1,262 @@
+"""Every gate passes a sound expansion and stops the one damage that it is there for."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from lingraft.errors import GateError, VocabularyError
+from lingraft.vocabulary import (
+    AuditTexts,
+    LearnOptions,
+    NewToken,
+    TokenizerFile,
+    VocabularyExpansion,
+    audit_expansion,
+    expand_byte_bpe,
+    keep_vocabulary,
+    refuse_failed_gates,
+    segmentation_drift,
+)
+from lingraft.vocabulary import audit as audit_module
+
+
+def texts_of(folder, language):
+    return [json.loads(line)["text"] for line in (folder / f"{language}.jsonl").read_text("utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def texts(corpora_folder):
+    english = texts_of(corpora_folder, "en")
+    return AuditTexts(target=texts_of(corpora_folder, "eu"), protected=english[:24], source=english[24:])
+
+
+@pytest.fixture(scope="module")
+def expansion(tokenizer, texts):
+    return expand_byte_bpe(tokenizer, texts.target, texts.protected, LearnOptions(40, min_count=5))
+
+
+def tampered(expansion, change):
+    """Return the expansion with its new file changed in place by ``change(raw)``."""
+    raw = json.loads(expansion.new.text)
+    change(raw)
+    return replace(expansion, new=TokenizerFile(json.dumps(raw), "tampered"))
+
+
+def failed(expansion, texts):
+    return {gate.name for gate in audit_expansion(expansion, texts) if not gate.passed}
+
+
+def test_sound_expansion_passes_every_gate(expansion, texts):
+    gates = audit_expansion(expansion, texts)
+    assert [gate.name for gate in gates if not gate.passed] == []
+    assert len(gates) == 11
+    refuse_failed_gates(gates)
+
+
+def test_keeping_the_vocabulary_passes_and_need_not_be_shorter(tokenizer, texts):
+    gates = audit_expansion(keep_vocabulary(tokenizer), texts)
+    assert all(gate.passed for gate in gates)
+    assert not any(gate.name.startswith("T9") for gate in gates)
+
+
+def test_a_lost_merge_makes_its_token_unreachable(expansion, texts):
+    broken = tampered(expansion, lambda raw: raw["model"]["merges"].pop())
+    assert "T1 new tokens reachable" in failed(broken, texts)
+
+
+def test_o08_whole_word_look_up_does_not_hide_a_lost_merge(expansion, texts):
+    broken = tampered(expansion, lambda raw: raw["model"]["merges"].pop() and raw["model"].update(ignore_merges=True))
+    last = expansion.new_tokens[-1]
+    assert broken.new.encode(last.text(broken.new)) == [last.id]
+    assert "T1 new tokens reachable" in failed(broken, texts)
+
+
+def test_o16_moved_old_ids_are_caught(expansion, texts):
+    def swap(raw):
+        vocabulary = raw["model"]["vocab"]
+        vocabulary["x"], vocabulary["y"] = vocabulary["y"], vocabulary["x"]
+
+    broken = tampered(expansion, swap)
+    assert "T8 old ids kept" in failed(broken, texts)
+
+
+def test_o16_a_tokenizer_trained_anew_is_no_expansion(expansion, texts, tokenizer):
+    raw = json.loads(tokenizer.text)
+    anew = {t: i for i, t in enumerate(reversed(raw["model"]["vocab"]))} | {"<|endoftext|>": 0, "<|im_start|>": 1}
+    spare = iter(sorted(set(range(len(anew))) - {0, 1}))
+    raw["model"]["vocab"] = {t: i if t.startswith("<|") else next(spare) for t, i in anew.items()}
+    broken = VocabularyExpansion("expand", tokenizer, TokenizerFile(json.dumps(raw), "anew"), ())
+    assert {"T8 old ids kept", "T9 fertility fell"} <= failed(broken, texts)
+
+
+def test_o05_reordered_merges_are_caught(expansion, texts):
+    def reorder(raw):
+        raw["model"]["merges"][0], raw["model"]["merges"][1] = raw["model"]["merges"][1], raw["model"]["merges"][0]
+
+    assert "T8 old merges are a prefix" in failed(tampered(expansion, reorder), texts)
+
+
+def test_o05_merges_put_in_front_are_caught(expansion, texts):
+    def move(raw):
+        raw["model"]["merges"].insert(0, raw["model"]["merges"].pop())
+
+    broken = failed(tampered(expansion, move), texts)
+    assert "T8 old merges are a prefix" in broken
+
+
+@pytest.mark.parametrize("damage", [{"special": False}, {"lstrip": True}, {"normalized": True}])
+def test_changed_flags_of_added_tokens_are_caught(expansion, texts, damage):
+    broken = tampered(expansion, lambda raw: raw["added_tokens"][1].update(damage))
+    assert "T4 added tokens kept" in failed(broken, texts)
+
+
+def test_changed_post_processor_is_caught(expansion, texts):
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    broken = tampered(expansion, lambda raw: raw.update(post_processor=byte_level))
+    assert "T4 added tokens kept" in failed(broken, texts)
+
+
+def test_control_token_that_plain_text_now_reaches_is_caught(tokenizer, texts):
+    """With whole-word look-up a control token spelled like a word, once in the vocabulary, is found in plain text."""
+    raw = json.loads(tokenizer.text)
+    raw["model"]["ignore_merges"] = True
+    pad = raw["added_tokens"][0] | {"id": tokenizer.num_ids, "content": "PAD"}
+    base = TokenizerFile(json.dumps(raw | {"added_tokens": [*raw["added_tokens"], pad]}), "x")
+    grown = expand_byte_bpe(base, texts.target, texts.protected, LearnOptions(9))
+    assert (base.encode("PAD") == [tokenizer.num_ids], grown.new.encode("PAD")) == (False, [tokenizer.num_ids])
+    (gate,) = (g for g in audit_expansion(grown, texts) if g.name.startswith("T4"))
+    assert (gate.passed, gate.evidence) == (False, ("'PAD'",))
+
+
+def test_sizes_that_disagree_are_caught(expansion, texts):
+    assert "sizes agree" in failed(replace(expansion, new_tokens=expansion.new_tokens[:-1]), texts)
+    shifted = tuple(replace(token, id=token.id + 1) for token in expansion.new_tokens)
+    assert "sizes agree" in failed(replace(expansion, new_tokens=shifted), texts)
+
+
+def test_o77_o11_added_token_route_is_caught(tokenizer):
+    raw = json.loads(tokenizer.text)
+    flags = raw["added_tokens"][0] | {"id": tokenizer.num_ids, "content": "eta", "special": False}
+    outside = TokenizerFile(json.dumps(raw | {"added_tokens": [*raw["added_tokens"], flags]}), "add_tokens")
+    token = NewToken(tokenizer.num_ids, "eta", tuple(tokenizer.encode("eta")), 9)
+    texts = AuditTexts(["eta eta"], protected=["the metadata"], source=["the metadata"] * 2)
+    broken = failed(VocabularyExpansion("expand", tokenizer, outside, (token,)), texts)
+    assert {"T2 protected text unchanged", "T2 source drift", "sizes agree", "T1 new tokens reachable"} <= broken
+
+
+def test_wrong_decomposition_is_caught(expansion, texts):
+    first, *rest = expansion.new_tokens
+    wrong = replace(first, pieces=first.pieces[::-1])
+    assert failed(replace(expansion, new_tokens=(wrong, *rest)), texts) == {"T5 decomposition exact"}
+
+
+@pytest.mark.parametrize(
+    "decoder", [{"type": "Fuse"}, {"type": "Sequence", "decoders": [{"type": "ByteLevel", "add_prefix_space": False,
+     "trim_offsets": True, "use_regex": True}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}]
+)  # fmt: skip
+def test_lossy_decoder_is_caught(expansion, texts, decoder):
+    broken = tampered(expansion, lambda raw: raw.update(decoder=decoder))
+    (gate,) = (gate for gate in audit_expansion(broken, texts) if gate.name == "T3 lossless")
+    assert not gate.passed
+    assert 0 < len(gate.evidence) <= 5
+
+
+def test_lossy_normaliser_is_caught_on_difficult_text_alone(expansion, texts):
+    broken = tampered(expansion, lambda raw: raw.update(normalizer={"type": "NFKC"}))
+    assert "T3 lossless" in failed(broken, texts)
+
+
+def test_what_the_old_tokenizer_loses_too_is_no_loss(tokenizer, texts):
+    """Qwen normalises to NFC and does not give back decomposed text, before and after."""
+    base = TokenizerFile(json.dumps(tokenizer.raw | {"normalizer": {"type": "NFC"}}), "nfc")
+    assert base.decode(base.encode("e\u0301")) == "é"
+    grown = expand_byte_bpe(base, texts.target, texts.protected, LearnOptions(20))
+    assert failed(grown, texts) == set()
+
+
+def test_o13_unknown_ids_that_were_not_there_are_caught(tokenizer, texts):
+    """A byte that is no longer a token becomes the unknown id."""
+    model = tokenizer.raw["model"] | {"unk_token": "<|endoftext|>"}
+    base = TokenizerFile(json.dumps(tokenizer.raw | {"model": model}), "x")
+    grown = expand_byte_bpe(base, texts.target, texts.protected, LearnOptions(20))
+    assert failed(grown, texts) == set()
+
+    def lose(raw):
+        raw["model"]["vocab"]["lost byte"] = raw["model"]["vocab"].pop("ñ")
+
+    (gate,) = (gate for gate in audit_expansion(tampered(grown, lose), texts) if gate.name == "T3 lossless")
+    assert not gate.passed
+
+
+def test_o11_merge_that_breaks_source_text_is_caught_with_its_words(expansion, texts):
+    before = expansion.old.encode("vex")
+    pair = [expansion.old.decode([i]) for i in before[:2]]
+    token = NewToken(expansion.new.num_ids, "".join(pair), tuple(before[:2]), 1)
+    grown = replace(
+        expansion,
+        new=expansion.new.extended([token.spelling], [tuple(pair)]),
+        new_tokens=(*expansion.new_tokens, token),
+    )
+    gates = {gate.name: gate for gate in audit_expansion(grown, replace(texts, protected=["so (vex", "a cell"]))}
+    protected = gates["T2 protected text unchanged"]
+    assert (protected.passed, protected.found) == (False, "1 of 2 documents changed")
+    assert protected.evidence == (f"'so (vex' now holds {[token.spelling]}",)
+
+
+@pytest.mark.parametrize(("changed", "passed"), [(0, True), (1, True), (2, True), (3, False)])
+def test_source_drift_may_reach_its_share(expansion, texts, changed, passed):
+    fresh = expansion.new_tokens[0].text(expansion.new)
+    source = [fresh] * changed + ["the cell"] * (200 - changed)
+    gates = {gate.name: gate for gate in audit_expansion(expansion, replace(texts, source=source))}
+    assert gates["T2 source drift"].passed == passed
+
+
+@pytest.mark.parametrize(("exact", "passed"), [(True, False), (False, True)])
+def test_protection_is_exact_unless_told_otherwise(expansion, texts, exact, passed):
+    protected = [expansion.new_tokens[0].text(expansion.new)] + ["the cell"] * 199
+    gates = audit_expansion(expansion, replace(texts, protected=protected, exact_protection=exact))
+    assert {g.name: g.passed for g in gates}["T2 protected text unchanged"] == passed
+
+
+def test_expansion_that_does_not_shorten_is_caught(expansion, texts):
+    assert failed(expansion, replace(texts, target=["qwz qwz"])) == {"T9 fertility fell"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "passed"), [(0.1, 0.19, True), (0.1, 0.21, False), (0.001, 0.04, True), (0.001, 0.06, False)]
+)
+def test_o09_slow_encoding_is_caught(expansion, texts, monkeypatch, before, after, passed):
+    monkeypatch.setattr(audit_module, "_timed", lambda a, _: before if a.__self__ is expansion.old else after)
+    assert ("encoding still fast" in failed(expansion, texts)) != passed
+
+
+def test_failed_gates_are_told_with_their_evidence(expansion, texts):
+    gates = audit_expansion(tampered(expansion, lambda raw: raw["model"]["merges"].pop()), texts)
+    with pytest.raises(GateError) as caught:
+        refuse_failed_gates(gates)
+    first, *lines = str(caught.value).splitlines()
+    last = expansion.new_tokens[-1].text(expansion.new)
+    assert first == "the expanded tokenizer failed its checks; nothing was trained on it:"
+    assert (
+        f"  T1 new tokens reachable: expected merges alone build every new token, found 1 of 40 unreachable {last!r}"
+        in lines
+    )
+    assert isinstance(caught.value, VocabularyError)
+
+
+def test_gates_can_be_written_as_json(expansion, texts):
+    gate = audit_expansion(expansion, texts)[0]
+    assert json.loads(json.dumps(gate.as_dict()))["name"] == "T8 old ids kept"
+
+
+def test_drift_counts_documents_and_shows_five(expansion):
+    fresh = expansion.new_tokens[0].text(expansion.new)
+    changed, total, examples = segmentation_drift(expansion.old, expansion.new, [fresh] * 300 + ["cell"] * 300)
+    assert (changed, total, len(examples)) == (300, 600, 5)
+
+
+def test_random_strings_are_always_the_same_and_hold_no_surrogates():
+    strings = audit_module.random_strings(50)
+    assert strings == audit_module.random_strings(50) != audit_module.random_strings(50, seed=1)
+    assert all(len(s) == 24 and s.encode() for s in strings)

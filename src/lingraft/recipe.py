@@ -450,8 +450,9 @@ def _validate(document: LinedValue) -> Recipe:
     try:
         return Recipe.model_validate(document.value)
     except ValidationError as error:
-        lines = [_describe(document, detail) for detail in error.errors()]
-        raise RecipeError("\n".join(lines)) from error
+        # A list with faulty items is also called too short, because pydantic counts the sound ones.
+        details = [detail for detail in error.errors() if detail["type"] != "too_short" or not detail["input"]]
+        raise RecipeError("\n".join(_describe(document, detail) for detail in details)) from error
 
 
 def _describe(document: LinedValue, detail: Any) -> str:

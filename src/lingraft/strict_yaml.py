@@ -79,7 +79,9 @@ class _Dumper(yaml.SafeDumper):
         return True
 
     def represent_text(self, data: str) -> yaml.Node:
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style=None if _is_text(data) else "'")
+        # Line ends of other kinds (U+0085, U+2028) come back as themselves from escapes only.
+        style = '"' if not data.isprintable() else None if _is_text(data) else "'"
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
 
 _Dumper.add_representer(str, _Dumper.represent_text)

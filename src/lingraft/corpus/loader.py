@@ -6,7 +6,7 @@ There is no loader state: the batch of a step is computed from the step number, 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int
@@ -18,6 +18,7 @@ __all__ = ["Batch", "SequenceLoader", "TokenSource", "num_sequences", "permuted"
 _ROUNDS = 4
 
 
+@runtime_checkable
 class TokenSource(Protocol):
     """What the loader needs of a token store."""
 

@@ -132,7 +132,9 @@ def _apportion(ideal: np.ndarray, supplied: np.ndarray, step: int, sequences: in
             rest >= rest.max(),
         )
         able = np.flatnonzero(next(choice for choice in choices if choice.any())).tolist()
-        deadlines = {c: _when(ideal[:, c], float(supplied[c] + given[c] + 1 - slack)) for c in able[1:] and able}
+        deadlines = {
+            c: _when(ideal[:, c], float(supplied[c] + given[c] + 1 - slack)) for c in (able if len(able) > 1 else ())
+        }
         given[min(able, key=lambda c: (deadlines.get(c, 0.0), -float(owed[c] - given[c])))] += 1
     return given
 

@@ -202,7 +202,7 @@ def _measured(rows: Sequence[Measurement], name: str, language: str | None) -> M
     )
 
 
-def format_value(value: float, unit: str = "number") -> str:
+def format_value(value: int | float, unit: str = "number") -> str:
     """Return a number as the tables write it: ``1.205``, ``63.2 %``, ``1.2e-05``, ``12,345``."""
     if unit == "percent":
         return f"{100 * value:.1f} %"
@@ -215,7 +215,7 @@ def format_value(value: float, unit: str = "number") -> str:
     return f"{value:,.3f}".replace("-", "−")
 
 
-def format_change(before: float, after: float, unit: str = "number") -> str:
+def format_change(before: int | float, after: int | float, unit: str = "number") -> str:
     """Return a signed change: percentage points for shares, percent of the first value for the rest."""
     if unit == "percent":
         return _signed(100 * (after - before)) + " points"

@@ -34,8 +34,8 @@ def learning_rate(step: int, *, num_steps: int, warmup_steps: int, peak: float, 
     """Return the rate of a step (from 0).
 
     During warm-up it is ``peak · (step + 1) / warmup_steps``; after that ``peak · (floor + (1 − floor) · shape(p))``
-    with ``p = (step − warmup_steps) / (num_steps − warmup_steps)``, which would be 1 at the stage's end, behind the last
-    step. So no step is ever made at rate 0, whatever the floor.
+    with ``p = (step − warmup_steps) / (num_steps − warmup_steps)``, which would be 1 at the stage's end, behind the
+    last step. So no step is ever made at rate 0, whatever the floor.
 
     Raises:
         RecipeError: the warm-up is longer than the stage, or the schedule is unknown.

@@ -1,0 +1,177 @@
+"""The run folder: what appears, appears whole."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from lingraft.errors import RunFolderError
+from lingraft.measurement import Measurement
+from lingraft.recipe import Recipe
+from lingraft.run import Run, describe_environment, fingerprint, hash_file, publish_folder, write_file
+
+
+@pytest.fixture
+def recipe() -> Recipe:
+    stage = {"name": "s", "tokens": 65_536, "mix": {"eu": 1.0}, "lr": {"peak": 1e-3}}
+    corpora = {"eu": {"path": "eu"}, "en": {"path": "en"}}
+    languages = {"source": "en", "target": "eu"}
+    return Recipe.model_validate(
+        {"name": "r", "base_model": "m", "languages": languages, "corpora": corpora, "stages": [stage]}
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path / "run")
+
+
+def test_fingerprints_depend_on_values_not_on_order() -> None:
+    assert fingerprint({"a": 1, "b": [2]}) == fingerprint({"b": [2], "a": 1})
+    assert len({fingerprint(v) for v in (1, 1.5, "1", [1], {"a": 1}, None)}) == 6
+
+
+def test_a_written_file_is_whole_and_alone(tmp_path: Path) -> None:
+    write_file(tmp_path / "new" / "a.txt", "one\n")
+    write_file(tmp_path / "new" / "a.txt", "two\n")
+    assert [p.name for p in (tmp_path / "new").iterdir()] == ["a.txt"]
+    assert (tmp_path / "new" / "a.txt").read_text() == "two\n"
+    assert hash_file(tmp_path / "new" / "a.txt")[:8] == "27dd8ed4"
+
+
+def test_a_folder_is_published_whole_with_the_usual_modes(tmp_path: Path) -> None:
+    def fill(folder: Path) -> None:
+        (folder / "inner").mkdir()
+        (folder / "inner" / "a").write_text("x")
+        (folder / "inner" / "a").chmod(0o600)
+
+    published = publish_folder(tmp_path / "out", fill)
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE((published / "inner" / "a").stat().st_mode) == 0o666 & ~umask
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_failed_fill_leaves_the_old_folder_as_it_was(tmp_path: Path) -> None:
+    publish_folder(tmp_path / "out", lambda f: (f / "a").write_text("old") and None)
+
+    def fail(folder: Path) -> None:
+        (folder / "a").write_text("new")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        publish_folder(tmp_path / "out", fail)
+    assert (tmp_path / "out" / "a").read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
+    publish_folder(tmp_path / "out", lambda f: (f / "a").write_text("old") and None)
+    publish_folder(tmp_path / "out", lambda f: (f / "b").write_text("new") and None)
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["b"]
+
+
+def test_two_processes_cannot_hold_a_run(run: Run) -> None:
+    with run, pytest.raises(RunFolderError, match="another process is working"), Run(run.folder):
+        pass
+    with Run(run.folder):
+        pass
+
+
+def test_orphans_of_a_killed_process_are_cleared(run: Run) -> None:
+    (run.folder / "tokens" / ".eu.123.tmp").mkdir(parents=True)
+    (run.folder / ".recipe.yaml.123.tmp").write_text("x")
+    (run.folder / "notes.tmp").write_text("the user's own")
+    with run:
+        assert sorted(p.name for p in run.folder.rglob("*")) == [".lock", "notes.tmp", "tokens"]
+
+
+def test_a_run_is_adopted_once_and_again(run: Run, recipe: Recipe) -> None:
+    with run:
+        run.adopt(recipe)
+        run.adopt(recipe)
+        assert run.recipe == recipe
+
+
+def test_another_recipe_is_refused_with_the_differences(run: Run, recipe: Recipe) -> None:
+    with run:
+        run.adopt(recipe)
+        with pytest.raises(RunFolderError, match="seed: 0 → 3"):
+            run.adopt(recipe.model_copy(update={"seed": 3}))
+
+
+def test_a_folder_of_something_else_is_refused(run: Run, recipe: Recipe) -> None:
+    run.folder.mkdir()
+    (run.folder / "thesis.tex").write_text("x")
+    with run, pytest.raises(RunFolderError, match="not a run folder.*thesis.tex"):
+        run.adopt(recipe)
+    with pytest.raises(RunFolderError, match="no recipe.yaml"):
+        _ = run.recipe
+
+
+def test_a_run_killed_while_it_was_adopted_can_be_adopted(run: Run, recipe: Recipe, monkeypatch) -> None:
+    def killed(_: Recipe) -> str:
+        raise KeyboardInterrupt
+
+    with run:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr("lingraft.run.dump_recipe", killed)
+            run.adopt(recipe)
+        run.adopt(recipe)
+        assert run.recipe == recipe
+
+
+def test_a_step_is_done_once_per_inputs(run: Run) -> None:
+    calls: list[int] = []
+
+    def action() -> dict[str, int]:
+        calls.append(1)
+        return {"n": len(calls)}
+
+    assert [run.step("learn", {"seed": s}, action)["n"] for s in (1, 1, 2, 2, 1)] == [1, 1, 2, 2, 3]
+    assert run.finished("other") is None
+
+
+def test_a_failed_step_leaves_no_marker(run: Run) -> None:
+    with pytest.raises(ZeroDivisionError):
+        run.step("learn", {}, lambda: {"x": 1 // 0})
+    assert run.finished("learn") is None
+
+
+@pytest.fixture
+def measured(run: Run) -> Run:
+    run.folder.mkdir()
+    rows = [("base", "loss", 1.0), ("a", "fertility", 2.0), ("a", "loss", 3.0), ("b", "loss", 4.0)]
+    run.measure([Measurement(stage, 0, name, value) for stage, name, value in rows])
+    return run
+
+
+def values(run: Run) -> list[int | float]:
+    return [row.value for row in run.measurements()]
+
+
+def test_measurements_after_a_checkpoint_are_forgotten(measured: Run) -> None:
+    size = measured.measured_bytes
+    measured.measure([Measurement("b", 1, "loss", 5.0)])
+    measured.forget_measurements_after(size)
+    measured.forget_measurements_after(size + 99)
+    assert values(measured) == [1, 2, 3, 4]
+
+
+def test_measurements_of_a_stage_or_name_are_forgotten(measured: Run) -> None:
+    measured.forget_measurements_of("a")
+    assert values(measured) == [1, 2, 4]
+    measured.forget_measurements_named("loss")
+    assert values(measured) == [2]
+    assert [p.name for p in measured.folder.iterdir()] == ["measurements.jsonl"]
+
+
+def test_a_run_without_measurements_has_none(run: Run) -> None:
+    assert (run.measured_bytes, run.measurements()) == (0, [])
+
+
+def test_the_environment_names_no_person_and_no_path() -> None:
+    described = str(describe_environment())
+    assert "torch" in described
+    assert not any(secret in described for secret in (str(Path.home()), os.environ.get("USER") or "\0"))

@@ -1,7 +1,8 @@
 """The rules of the house (docs: CONTRIBUTING.md), checked on the source itself.
 
-``ORDER`` is the one list of all modules, from the bottom up. A module may import only modules that stand above it here,
-wherever the import is written: at the top, in a function, or for type checking only. A new module gets its line here.
+``_LISTED`` is the one list of all modules, in the order in which they build on each other. A module may import only
+modules that stand above it here, wherever the import is written: at the top, in a function, or for type checking only.
+A new module gets its line here.
 """
 
 import ast
@@ -24,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
 
-ORDER = """
+_LISTED = """
 errors
 version
 registry
@@ -120,7 +121,9 @@ pipeline
 terminal
 cli
 __main__
-""".split()
+"""
+
+ORDER = [line for line in _LISTED.splitlines() if line]
 
 MAX_FILE_LINES = 500
 MAX_MEDIAN_FILE_LINES = 200
@@ -133,7 +136,7 @@ MAX_ARGUMENTS = 14
 KNOW_THE_RECIPE = ("", "recipe", "run", "pipeline", "report", "terminal", "cli")
 FORBIDDEN_MODULES = {"utils", "util", "helpers", "helper", "common", "misc"}
 FORBIDDEN_NAMES = re.compile(r"_*(process_|do_|handle_|get_stuff)")
-HEAVY = {"torch", "transformers", "tokenizers", "numpy", "plotly", "datasets", "pydantic", "regex", "yaml"}
+HEAVY = {"torch", "transformers", "tokenizers", "numpy", "plotly", "datasets", "regex", "yaml"}
 
 REGISTRIES = {
     "embeddings": ("lingraft.embeddings", "init_methods"),
@@ -469,7 +472,7 @@ def modules_loaded_by(code: str) -> set[str]:
 
 
 def test_importing_the_package_costs_nothing() -> None:
-    assert not modules_loaded_by("import lingraft") & (HEAVY | {"typer", "rich"})
+    assert not modules_loaded_by("import lingraft") & (HEAVY | {"typer", "rich", "pydantic"})
 
 
 @pytest.mark.parametrize("words", [["--help"], ["plan", "--help"], ["run", "--help"], ["generate", "--help"]])

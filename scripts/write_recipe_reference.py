@@ -1,0 +1,291 @@
+"""Write docs/recipe.md: every option of a recipe, from the pydantic model itself, and every name that it may use.
+
+    python scripts/write_recipe_reference.py            write docs/recipe.md
+    python scripts/write_recipe_reference.py --check    say whether it is up to date (exit status 1 if not)
+
+Names, kinds, limits and defaults come from ``lingraft.recipe`` and the registries. Only the sentence on what an option
+means stands here; an option without one, or a sentence without an option, is an error.
+"""
+
+import argparse
+import inspect
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import annotated_types
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from lingraft import recipe as recipes
+from lingraft.corpus.mixing import mix_schedules
+from lingraft.embeddings import init_methods
+from lingraft.measure.probes import probes
+from lingraft.registry import Registry
+from lingraft.training.learning_rate import lr_schedules
+
+__all__ = ["main", "reference"]
+
+TARGET = Path(__file__).parents[1] / "docs" / "recipe.md"
+
+_PARTS = (
+    ("", recipes.Recipe),
+    ("languages", recipes.Languages),
+    ("corpora.NAME", recipes.Corpus),
+    ("documents", recipes.Documents),
+    ("vocabulary", recipes.Vocabulary),
+    ("embeddings", recipes.EmbeddingInit),
+    ("stages.N", recipes.Stage),
+    ("stages.N.mix", recipes.MixSpec),
+    ("stages.N.lr", recipes.LearningRate),
+    ("stages.N.batch", recipes.Batch),
+    ("stages.N.optimizer", recipes.Optimizer),
+    ("stages.N.ema", recipes.Ema),
+    ("measure", recipes.Measure),
+    ("measure.probes.N", recipes.Choice),
+)
+
+_KINDS = {
+    "parse_tokens": "tokens, as `50M`",
+    "_parse_fraction": "fraction, as `10%` or `0.1`",
+    "_parse_length": "fraction of the stage, as `10%`, or tokens, as `5M`",
+    "_parse_language": "language code, as `eu`",
+}
+_WORDS = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "nothing"}
+
+_MEANINGS = {
+    "name": "Name of the run; its folder is `runs/NAME`.",
+    "seed": "Decides sampling order, new rows that are drawn, and dropout.",
+    "base_model": "A hub id, a folder, a `.gguf` file, or `package:NAME` for an installed package with a GGUF file.",
+    "revision": "Branch, tag or commit of a hub model.",
+    "languages": "Source and target.",
+    "corpora": "Name → corpus. A name that is a language code states the corpus's language.",
+    "documents": "Border tokens of documents.",
+    "vocabulary": "How the vocabulary grows.",
+    "embeddings": "How new rows begin.",
+    "precision": "Type of matrix products, in training and measuring. Weights, optimiser, loss and averages are fp32.",
+    "device": "`auto` takes a GPU where there is one.",
+    "stages": "What is trained, one after another.",
+    "measure": "What is measured, when, on how much.",
+    "languages.source": "The language that must not be forgotten.",
+    "languages.target": "The language to learn.",
+    "corpora.NAME.path": "File, folder, glob, or a list, seen from the recipe; with `split` a hub data set's name.",
+    "corpora.NAME.language": "Language of the text; the corpus's name if not said.",
+    "corpora.NAME.text": "The field of jsonl, parquet and hub rows that holds the text.",
+    "corpora.NAME.split": "Split of a hub data set, as `train`; its presence makes `path` a hub name.",
+    "corpora.NAME.revision": "Revision of a hub data set; without one, the data can change between two runs.",
+    "corpora.NAME.validation": "Share of documents held out, chosen by a hash.",
+    "corpora.NAME.split_by": "What is hashed: the text, or the document's id (so that translations fall on one side).",
+    "corpora.NAME.max_documents": "Read at most so many documents.",
+    "corpora.NAME.bad_lines": "Stop at a line that cannot be read, or leave it out and count it.",
+    "corpora.NAME.max_bad_fraction": "With `skip`, the largest share of lines that may be left out.",
+    "corpora.NAME.normalise": "Unicode normal form that the text is put into.",
+    "corpora.NAME.deduplicate": "Leave out documents whose text was seen before.",
+    "corpora.NAME.min_characters": "Leave out shorter documents.",
+    "corpora.NAME.max_epochs": "Refuse to repeat the corpus more often, over all stages.",
+    "documents.start": "Token in front of each document; `auto` is what the base tokenizer puts there, `none` is none.",
+    "documents.end": "Token after each document; `auto` is EOS.",
+    "documents.condition_on": "Token in front of every scored text; `auto` is BOS, or EOS where there is no BOS.",
+    "vocabulary.method": "Leave the vocabulary as it is, or append tokens.",
+    "vocabulary.new_tokens": "At most so many.",
+    "vocabulary.min_count": "How often a token must occur in the target text to be learned.",
+    "vocabulary.max_characters": "Longest token, its leading space not counted.",
+    "vocabulary.veto_per_million": "How often a merge may fire per million tokens of protected source text; 0: never.",
+    "vocabulary.allow_digits": "Whether tokens may hold digits.",
+    "vocabulary.max_source_drift": "Largest share of held-out source documents whose tokens may change.",
+    "vocabulary.row_multiple": "Matrices are padded to a multiple of so many rows.",
+    "embeddings.input": "Init method of the input matrix (and of a tied head).",
+    "embeddings.output": "Init method of the output matrix of an untied model; as `input` if not said.",
+    "embeddings.options": "Options of the methods.",
+    "embeddings.max_source_rise": "Stop if source bits per byte rise by more, right after the rows are filled.",
+    "stages.N.name": "Name of the stage, unlike all others.",
+    "stages.N.train": "`all`, `embeddings`, `new_embeddings`, or a list of patterns over parameter names.",
+    "stages.N.tokens": "Length; rounded up to whole optimiser steps.",
+    "stages.N.mix": "Shares of the corpora, in tokens.",
+    "stages.N.lr": "Learning rate over time.",
+    "stages.N.batch": "Size of an optimiser step.",
+    "stages.N.optimizer": "AdamW's constants.",
+    "stages.N.ema": "Averaging of the weights, if any.",
+    "stages.N.checkpoint_every": "Distance between checkpoints.",
+    "stages.N.mix.schedule": "Name of a mix schedule.",
+    "stages.N.mix.options": "Its options; written beside `schedule`.",
+    "stages.N.lr.schedule": "Name of a learning-rate schedule: the shape after warm-up.",
+    "stages.N.lr.peak": "Highest rate.",
+    "stages.N.lr.warmup": "Length of the linear rise to the peak.",
+    "stages.N.lr.floor": "Rate at the end of the stage, as a share of the peak.",
+    "stages.N.batch.tokens": "Tokens per optimiser step; a multiple of `sequence_length`.",
+    "stages.N.batch.sequence_length": "Tokens per sequence.",
+    "stages.N.batch.micro_batch": "Sequences per forward pass; changes memory and time, not what is learned.",
+    "stages.N.optimizer.betas": "Decay of the two moments.",
+    "stages.N.optimizer.eps": "Added to the root of the second moment.",
+    "stages.N.optimizer.weight_decay": "On matrices only; never on tables of which only some rows learn.",
+    "stages.N.optimizer.clip": "Largest norm of the gradient.",
+    "stages.N.ema.kind": "`live`: the average replaces the weights that train.",
+    "stages.N.ema.decay": "Weight of the old weights, α.",
+    "stages.N.ema.every": "Average every so many optimiser steps, η.",
+    "measure.at": "Points of each stage, as fractions; the end is always one.",
+    "measure.bits_per_byte": "Languages to measure; all that have a corpus if not said.",
+    "measure.validation_bytes": "Held-out text per language.",
+    "measure.segment_bytes": "Longest piece that is scored by itself.",
+    "measure.probes": "Probes of in-context learning; heavy ones run on the base and at stage ends.",
+    "measure.parameter_shift": "Whether to measure how far the weights have moved.",
+    "measure.batch_size": "Sequences per forward pass when measuring.",
+    "measure.samples": "Prompts to continue before and after; the beginnings of held-out documents if none.",
+    "measure.sample_tokens": "Length of the continuations.",
+    "measure.probes.N.name": "Name of a probe.",
+    "measure.probes.N.options": "Its options; written beside `name`.",
+}
+
+_HEAD = """\
+# Recipe reference
+
+<!-- Written by scripts/write_recipe_reference.py from src/lingraft/recipe.py. Do not edit. -->
+
+Every option of a recipe, with its default. A recipe states only what differs; `lingraft plan` checks it, and the
+resolved copy is `recipe.yaml` in the run folder. `--set PATH=VALUE` puts a value over a recipe's own, with the paths
+used here (`N` counts from 0): `--set stages.1.tokens=1M`.
+
+Lengths are in tokens (`200k`, `50M`, `1B`); fractions may be written `10%` or `0.1`. YAML is read strictly: unknown and
+repeated keys, anchors and tags are refused, `no` is Norwegian and not false, `1e-4` is a number.
+"""
+
+_NAMES_HEAD = """\
+## Names
+
+What `lingraft list` shows. A recipe may also name a function of yours, as `my_package.my_module:my_function`; its
+keyword-only arguments are its options.
+"""
+
+
+def main() -> int:
+    """Write the page, or check it; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="only say whether the page is up to date")
+    if parser.parse_args().check:
+        return int(not TARGET.exists() or TARGET.read_text(encoding="utf-8") != reference())
+    TARGET.parent.mkdir(exist_ok=True)
+    TARGET.write_text(reference(), encoding="utf-8")
+    return 0
+
+
+def reference() -> str:
+    """Return the page as Markdown.
+
+    Raises:
+        SystemExit: an option has no meaning here, or a meaning has no option.
+    """
+    options = {f"{path}.{name}".lstrip(".") for path, part in _PARTS for name in part.model_fields}
+    if options != _MEANINGS.keys():
+        sys.exit(f"options and their meanings differ in {sorted(options ^ _MEANINGS.keys())}")
+    parts = [_HEAD, *(_part(path, part) for path, part in _PARTS), _NAMES_HEAD, *map(_registry, _registries())]
+    return "\n".join(parts)
+
+
+def _part(path: str, part: type[BaseModel]) -> str:
+    title = f"`{path}`" if path else "The top level"
+    lines = [f"## {title}", "", _prose(part), "", "| option | value | default | meaning |", "| --- | --- | --- | --- |"]
+    for name, field in part.model_fields.items():
+        meaning = _MEANINGS[f"{path}.{name}".lstrip(".")]
+        lines.append(f"| `{name}` | {_kind(field)} | {_default(field)} | {meaning} |")
+    return "\n".join([*lines, ""])
+
+
+def _prose(documented: Any) -> str:
+    return (inspect.getdoc(documented) or "").replace("``", "`")
+
+
+def _kind(field: FieldInfo) -> str:
+    return _described(field.annotation, field.metadata).replace("|", r"\|")
+
+
+def _described(annotation: Any, metadata: Any = ()) -> str:
+    """Return a type in words: the units of lingraft.quantities by name, limits behind."""
+    for item in metadata:
+        name = getattr(getattr(item, "func", None), "__name__", None)
+        if name in _KINDS:
+            return _KINDS[name]
+    limits = ", ".join(_limits(metadata))
+    return f"{_plain(annotation)}, {limits}" if limits else _plain(annotation)
+
+
+def _plain(annotation: Any) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        inner = [m for item in arguments[1:] for m in (item.metadata if isinstance(item, FieldInfo) else [item])]
+        return _described(arguments[0], inner)
+    if origin is Literal:
+        return " or ".join(f"`{value}`" for value in arguments)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_plain(option) for option in arguments if option is not type(None))
+    if origin is tuple:
+        return f"list of {_plural(_plain(arguments[0]))}" if arguments[-1] is ... else f"{len(arguments)} numbers"
+    if origin is dict:
+        return "options" if arguments[1] is Any else f"name → {_plain(arguments[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"[{annotation.__name__}](#{_anchor(annotation)})"
+    return _WORDS[annotation]
+
+
+def _plural(words: str) -> str:
+    kind, comma, rest = words.partition(",")
+    return words if words.startswith("[") else f"{kind}s{comma}{rest}"
+
+
+def _anchor(part: type[BaseModel]) -> str:
+    """Return what GitHub makes of a heading such as ``stages.N.mix``: lower case, without dots."""
+    return next(path for path, known in _PARTS if known is part).lower().replace(".", "")
+
+
+def _limits(metadata: Any) -> Iterator[str]:
+    for item in metadata:
+        if isinstance(item, annotated_types.Ge):
+            yield f"≥ {item.ge}"
+        elif isinstance(item, annotated_types.Gt):
+            yield f"> {item.gt}"
+        elif isinstance(item, annotated_types.Lt):
+            yield "< 2⁶³" if item.lt == 2**63 else f"< {item.lt}"
+        elif isinstance(item, annotated_types.MinLen):
+            yield "not empty"
+        elif getattr(item, "pattern", None):
+            yield "letters, digits, `.`, `_`, `-`"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "**required**"
+    value = field.get_default()
+    if value is None:
+        return "not set"
+    if isinstance(value, BaseModel):
+        return "all defaults"
+    if isinstance(value, tuple):
+        return ", ".join(f"`{getattr(item, 'name', item)}`" for item in value) or "none"
+    if value == {}:
+        return "none"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _registries() -> Iterator[tuple[str, str, Registry]]:
+    yield "Init methods", "for `embeddings.input` and `embeddings.output`", init_methods
+    yield "Mix schedules", "for `stages.N.mix.schedule`", mix_schedules
+    yield "Learning-rate schedules", "for `stages.N.lr.schedule`", lr_schedules
+    yield "Probes", "for `measure.probes`", probes
+
+
+def _registry(entry: tuple[str, str, Registry]) -> str:
+    title, where, registry = entry
+    lines = [f"### {title}, {where}", "", "| name | options | what it is | reference |", "| --- | --- | --- | --- |"]
+    for known in registry:
+        options = ", ".join(
+            f"`{name}`" if p.default is p.empty else f"`{name}` = {p.default}" for name, p in known.options().items()
+        )
+        summary = known.summary.removeprefix("Return").lstrip(" ,").replace("|", r"\|").replace("``", "`")
+        what = summary[0].upper() + summary[1:]
+        lines.append(f"| `{known.name}` | {options or 'none'} | {what} | {known.reference} |")
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -80,12 +80,15 @@ def test_any_sample_and_any_name_survive_the_dump(samples: list[str], name: str)
         ("train: embeddings", "train: embedings", 9, "stages.0.train: 'embedings' is not one of all, embeddings"),
         ("train: embeddings", "train: []", 9, "stages.0.train: an empty list of patterns"),
         ("train: embeddings", "train: 3", 9, "stages.0.train: "),
-        ("mix: {no: 0.9, en: 0.1}", "mix: {no: 0.9, en: 0.2}", 11, "stages.0.mix: the shares of a mix must sum to 1; these sum to 1.1 (no 0.9, en 0.2)"),
-        ("mix: {no: 0.9, en: 0.1}", "mix: {no: 1.9, en: 0.1}", 11, "stages.0.mix: the share of 'no' must lie between 0 and 1"),
+        ("mix: {no: 0.9, en: 0.1}", "mix: {no: 0.9, en: 0.2}", 11,
+         "stages.0.mix: the shares of a mix must sum to 1; these sum to 1.1 (no 0.9, en 0.2)"),
+        ("mix: {no: 0.9, en: 0.1}", "mix: {no: 1.9, en: 0.1}", 11,
+         "stages.0.mix: the share of 'no' must lie between 0 and 1"),
         ("mix: {no: 0.9, en: 0.1}", "mix: {no: 0.9, e: 0.1}", 11, "stages.0.mix: unknown corpus 'e'"),
         ("mix: {no: 0.9, en: 0.1}", "mix: {}", 11, "stages.0.mix: the shares of a mix must sum to 1"),
         ("after: {no: 1.0}", "after: {no: 0.5}", 16, "stages.1.mix: after: the shares"),
-        ("target: no", "target: false", 3, "languages.target: must be a language code in quotes, not the truth value false"),
+        ("target: no", "target: false", 3,
+         "languages.target: must be a language code in quotes, not the truth value false"),
         ("target: no", "target: xx", 3, "languages.target: no corpus is in 'xx' (corpora are in: en, no)"),
         ("target: no", "target: en", 3, "languages: source and target are both 'en'"),
         ("tokens: 4.1M", "tokens: many", 10, "stages.0.tokens: must be a number of tokens such as 200k"),
@@ -118,7 +121,7 @@ def test_all_faults_are_listed_at_once() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "3", "name: x"])
 def test_what_is_no_recipe_is_refused(text: str) -> None:
-    with pytest.raises(RecipeError, match="r.yaml"):
+    with pytest.raises(RecipeError, match=r"r\.yaml"):
         parse_recipe(text, "r.yaml")
 
 

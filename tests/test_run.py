@@ -104,9 +104,9 @@ def test_another_recipe_is_refused_with_the_differences(run: Run, recipe: Recipe
 def test_a_folder_of_something_else_is_refused(run: Run, recipe: Recipe) -> None:
     run.folder.mkdir()
     (run.folder / "thesis.tex").write_text("x")
-    with run, pytest.raises(RunFolderError, match="not a run folder.*thesis.tex"):
+    with run, pytest.raises(RunFolderError, match=r"not a run folder.*thesis\.tex"):
         run.adopt(recipe)
-    with pytest.raises(RunFolderError, match="no recipe.yaml"):
+    with pytest.raises(RunFolderError, match=r"no recipe\.yaml"):
         _ = run.recipe
 
 
@@ -115,9 +115,10 @@ def test_a_run_killed_while_it_was_adopted_can_be_adopted(run: Run, recipe: Reci
         raise KeyboardInterrupt
 
     with run:
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        with monkeypatch.context() as patch:
             patch.setattr("lingraft.run.dump_recipe", killed)
-            run.adopt(recipe)
+            with pytest.raises(KeyboardInterrupt):
+                run.adopt(recipe)
         run.adopt(recipe)
         assert run.recipe == recipe
 

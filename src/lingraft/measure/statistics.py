@@ -23,7 +23,8 @@ def wilson_interval(successes: int | float, trials: int) -> tuple[float, float]:
     share, z2 = successes / trials, _Z95**2
     centre = (share + z2 / (2 * trials)) / (1 + z2 / trials)
     half = _Z95 / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
-    return max(0.0, centre - half), min(1.0, centre + half)
+    # Rounding must not put the share outside its own interval at 0 or 1.
+    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
 
 
 def bootstrap_ratio(

@@ -1,0 +1,68 @@
+"""How far weights moved, by hand."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from lingraft.errors import MeasurementError
+from lingraft.measure.shift import KindShift, measure_shift
+from lingraft.model.base import load_model
+
+
+def shifted(folder: Path, name: str | None = None, rows: slice = slice(None), amount: float = 1.0):
+    model = load_model(folder)
+    if name:
+        model.get_parameter(name).data[rows] += amount
+    return measure_shift(model, folder, num_old=380, num_ids=410)
+
+
+def test_a_kind_sums_over_its_tensors() -> None:
+    shift = KindShift()
+    assert shift.add(torch.tensor([3.0, 0.0]), torch.tensor([3.0, 4.0])) == 4
+    shift.add(torch.tensor([0.0]), torch.tensor([3.0]))
+    assert shift.relative_l2 == pytest.approx(5 / 3)
+    assert shift.cosine == pytest.approx(9 / (3 * 34**0.5))
+
+
+def test_nothing_at_all_has_not_moved() -> None:
+    shift = KindShift()
+    shift.add(torch.zeros(2), torch.zeros(2))
+    assert (shift.relative_l2, shift.cosine) == (0, 1)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_model_that_did_not_move(tied: bool, tied_folder: Path, untied_folder: Path) -> None:
+    found = shifted(tied_folder if tied else untied_folder)
+    tables = {"embeddings_old", "embeddings_new"} | (set() if tied else {"head_old", "head_new"})
+    assert found.kinds.keys() == {"attention", "mlp", "norm"} | tables
+    assert found.mean_l2 == 0
+    assert all(kind.relative_l2 == 0 and kind.cosine == pytest.approx(1) for kind in found.kinds.values())
+
+
+def test_one_norm_of_ones_doubled(tied_folder: Path) -> None:
+    """A norm has 32 ones; there are five of them, and 20 tensors in all."""
+    found = shifted(tied_folder, "model.norm.weight")
+    assert found.kinds["norm"].relative_l2 == pytest.approx((32 / 160) ** 0.5)
+    assert found.mean_l2 == pytest.approx(32**0.5 / 20)
+    assert found.kinds["mlp"].relative_l2 == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "moved"),
+    [(slice(0, 380), "embeddings_old"), (slice(380, 410), "embeddings_new"), (slice(410, None), None)],
+)
+def test_old_new_and_padding_rows_are_kept_apart(tied_folder: Path, rows: slice, moved: str | None) -> None:
+    found = shifted(tied_folder, "model.embed_tokens.weight", rows)
+    assert {kind for kind, sums in found.kinds.items() if sums.difference} == ({moved} if moved else set())
+    assert (found.mean_l2 > 0) == (moved is not None)
+
+
+def test_a_start_of_another_model_is_refused(tied_folder: Path, untied_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(MeasurementError, match=r"no tensor 'lm_head\.weight' to compare with"):
+        measure_shift(load_model(untied_folder), tied_folder, num_old=380, num_ids=410)
+    model = load_model(tied_folder)
+    model.resize_token_embeddings(430)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(MeasurementError, match=r"embed_tokens\.weight is \(430, 32\), in the model it is \(420, 32\)"):
+        measure_shift(load_model(tied_folder), tmp_path, num_old=380, num_ids=410)

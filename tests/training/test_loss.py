@@ -1,0 +1,121 @@
+"""The chunked loss against torch's own on full logits."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from lingraft.model.base import Head
+from lingraft.training.loss import chunked_cross_entropy, token_log_probabilities
+
+DIM, ROWS, POSITIONS = 16, 53, 37
+
+
+def problem(num_ids: int = ROWS, *, bias: bool = False, softcap: float | None = None) -> tuple[Tensor, Tensor, Head]:
+    generator = torch.Generator().manual_seed(5)
+    hidden = torch.randn(POSITIONS, DIM, generator=generator).requires_grad_()
+    weight = torch.randn(ROWS, DIM, generator=generator).requires_grad_()
+    targets = torch.randint(num_ids, (POSITIONS,), generator=generator)
+    return hidden, targets, Head(weight, torch.randn(ROWS, generator=generator) if bias else None, softcap, num_ids)
+
+
+def full_losses(hidden: Tensor, targets: Tensor, head: Head) -> Tensor:
+    """Return the losses with all logits at once, written out again."""
+    logits = hidden @ head.weight.T
+    if head.bias is not None:
+        logits = logits + head.bias
+    if head.softcap is not None:
+        logits = head.softcap * torch.tanh(logits / head.softcap)
+    logits = torch.cat([logits[:, : head.num_ids], torch.full_like(logits[:, head.num_ids :], -torch.inf)], dim=1)
+    return cross_entropy(logits, targets, reduction="none")
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 36, 37, 512])
+@pytest.mark.parametrize(
+    "options", [{}, {"bias": True}, {"softcap": 1.0}, {"num_ids": 41}, {"num_ids": 41, "bias": True, "softcap": 5.0}]
+)
+def test_loss_and_both_gradients_equal_the_full_softmax(chunk: int, options: dict) -> None:
+    hidden, targets, head = problem(**options)
+    total, losses = chunked_cross_entropy(hidden, targets, head, chunk=chunk)
+    (total / 3).backward()
+    ours = [losses, hidden.grad, head.weight.grad]
+    hidden.grad = head.weight.grad = None
+    expected = full_losses(hidden, targets, head)
+    (expected.sum() / 3).backward()
+    for one, other in zip(ours, [expected.detach(), hidden.grad, head.weight.grad], strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+    assert total.item() == pytest.approx(expected.sum().item(), rel=1e-6)
+
+
+def test_rows_that_no_token_owns_get_no_gradient() -> None:
+    hidden, targets, head = problem(num_ids=41)
+    chunked_cross_entropy(hidden, targets, head)[0].backward()
+    assert not head.weight.grad[41:].any()
+    assert head.weight.grad[:41].any()
+
+
+def test_bf16_is_close() -> None:
+    hidden, targets, head = problem()
+    total, losses = chunked_cross_entropy(hidden, targets, head, dtype=torch.bfloat16)
+    total.backward()
+    low = hidden.grad
+    assert losses.dtype == torch.float32
+    hidden.grad = None
+    full_losses(hidden, targets, head).sum().backward()
+    assert torch.nn.functional.cosine_similarity(low.flatten(), hidden.grad.flatten(), dim=0) > 0.999
+    assert losses.mean().item() == pytest.approx(full_losses(hidden, targets, head).mean().item(), rel=0.01)
+
+
+def test_the_logits_of_all_positions_never_exist_at_once() -> None:
+    hidden, targets, head = problem()
+    sizes: list[int] = []
+
+    class Watch(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            if isinstance(result, Tensor) and result.ndim == 2 and ROWS in result.shape and DIM not in result.shape:
+                sizes.append(result.numel() // ROWS)
+            return result
+
+    with Watch():
+        chunked_cross_entropy(hidden, targets, head, chunk=5)
+    assert max(sizes) == 5
+
+
+@pytest.mark.parametrize("trains", ["hidden", "weight"])
+def test_only_what_trains_gets_a_gradient(trains: str) -> None:
+    hidden, targets, head = problem()
+    (head.weight if trains == "hidden" else hidden).requires_grad_(False)
+    chunked_cross_entropy(hidden, targets, head)[0].backward()
+    assert (hidden.grad is not None, head.weight.grad is not None) == (trains == "hidden", trains == "weight")
+
+
+def test_losses_of_positions_are_only_for_reading() -> None:
+    hidden, targets, head = problem()
+    total, losses = chunked_cross_entropy(hidden, targets, head)
+    assert total.requires_grad
+    assert not losses.requires_grad
+
+
+def test_o51_a_target_that_equals_the_pad_id_keeps_its_loss() -> None:
+    hidden, targets, head = problem()
+    targets[::3] = 0
+    _, losses = chunked_cross_entropy(hidden, targets, head)
+    torch.testing.assert_close(losses, full_losses(hidden, targets, head).detach(), atol=1e-5, rtol=1e-5)
+    assert (losses[::3] > 0).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"num_ids": 41, "bias": True, "softcap": 5.0}])
+@pytest.mark.parametrize("chunk", [1, 10, 64])
+def test_log_probabilities_are_the_log_softmax_and_the_greedy_choice_its_top(options: dict, chunk: int) -> None:
+    hidden, targets, head = problem(**options)
+    scores, best = token_log_probabilities(hidden, targets, head, chunk=chunk)
+    torch.testing.assert_close(scores, -full_losses(hidden, targets, head).detach(), atol=1e-5, rtol=1e-5)
+    assert torch.equal(best, head.logits(hidden).argmax(dim=1))
+    assert int(best.max()) < head.num_ids
+
+
+def test_no_position_is_no_loss() -> None:
+    hidden, targets, head = problem()
+    total, losses = chunked_cross_entropy(hidden[:0], targets[:0], head)
+    assert (total.item(), len(losses)) == (0, 0)

@@ -1,0 +1,229 @@
+"""The loop of one stage: what a step does, and when it refuses."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from lingraft.errors import FrozenMovedError, InterruptedRunError, TrainingError
+from lingraft.model.base import Head, load_model
+from lingraft.training.checkpoint import latest_checkpoint
+
+STEPS, NUM_OLD, NUM_IDS = 7, 380, 410
+
+
+def weights_of(model) -> dict[str, torch.Tensor]:
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def test_a_step_reports_what_it_did(trial) -> None:
+    reports = trial.run().reports
+    assert [r.step for r in reports] == [1, 2, 3, 4, 5, 6, 7]
+    assert [r.learning_rate for r in reports[:3]] == pytest.approx([5e-3, 1e-2, 1e-2])
+    assert all((r.tokens, r.counts) == (64, {"en": 16, "eu": 48}) for r in reports)
+    assert all(r.gradient_norm > 0 and r.losses.keys() == {"en", "eu"} for r in reports)
+
+
+def test_the_first_losses_are_those_of_the_starting_weights(trial) -> None:
+    first = trial.run().reports[0]
+    batch = trial.loader().batch(0)
+    model = load_model(trial.base)
+    with torch.no_grad():
+        logits = model(torch.from_numpy(batch.tokens[:, :-1])).logits[..., :NUM_IDS]
+    losses = cross_entropy(logits.transpose(1, 2), torch.from_numpy(batch.tokens[:, 1:]), reduction="none").mean(1)
+    for name in ("eu", "en"):
+        rows = [value for value, own in zip(losses.tolist(), batch.corpora, strict=True) if own == name]
+        assert first.losses[name] == pytest.approx(sum(rows) / len(rows), abs=1e-5)
+
+
+def test_training_learns(trial) -> None:
+    tokens = np.tile(np.arange(10), 50)
+    trial.tokens = {"eu": tokens, "en": tokens}
+    reports = trial.with_plan(num_steps=40).run().reports
+    assert reports[-1].losses["eu"] < 0.5 * reports[0].losses["eu"]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_step_is_the_same_however_it_is_cut(make_trial, tied: bool) -> None:
+    """eps is large, so that what rounding does to a vanishing gradient is not blown up to a whole step."""
+    trials = [make_trial(tied=tied, num_steps=2, micro_batch=n, eps=1e-2).run() for n in (1, 2, 3, 4)]
+    expected = weights_of(trials[-1].model)
+    for trial in trials[:-1]:
+        for name, weight in weights_of(trial.model).items():
+            torch.testing.assert_close(weight, expected[name], atol=1e-6, rtol=0)
+
+
+def test_a_step_is_plain_adamw_on_the_mean_loss(trial) -> None:
+    one = trial.with_plan(num_steps=1, warmup_steps=1, clip=1e9, checkpoint_at=frozenset()).run()
+    model = load_model(trial.base).train()
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    vectors = [p for p in model.parameters() if p.ndim == 1]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.95), eps=1e-8)
+    tokens = torch.from_numpy(trial.loader().batch(0).tokens)
+    logits = model(tokens[:, :-1]).logits[..., :NUM_IDS]
+    cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+    optimizer.step()
+    for name, weight in weights_of(model).items():
+        moved = (weights_of(one.model)[name] - weight).abs()
+        assert float(moved.mean()) < 1e-5, name
+
+
+def test_gradients_are_clipped(make_trial) -> None:
+    loose, tight = (make_trial(num_steps=1, warmup_steps=1, clip=c, eps=1.0).run() for c in (1e9, 1e-4))
+    start = weights_of(load_model(loose.base))
+    moved = [
+        sum(float((w - start[n]).abs().sum()) for n, w in weights_of(t.model).items() if "norm" in n)
+        for t in (loose, tight)
+    ]
+    assert moved[1] < 0.01 * moved[0]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("train", ["embeddings", "new_embeddings"])
+def test_the_frozen_body_stands_still_bit_for_bit(make_trial, tied: bool, train: str) -> None:
+    trial = make_trial(tied=tied, train=train).run()
+    start, now = weights_of(load_model(trial.base)), weights_of(trial.model)
+    tables = {"model.embed_tokens.weight"} | (set() if tied else {"lm_head.weight"})
+    assert {name for name in now if not torch.equal(start[name], now[name])} == tables
+    assert trial.still == len(start) - len(tables) + (2 * len(tables) if train == "new_embeddings" else 0)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_o33_only_new_rows_move_and_nothing_decays_the_others(make_trial, tied: bool) -> None:
+    trial = make_trial(tied=tied, train="new_embeddings", weight_decay=0.5).run()
+    start, now = weights_of(load_model(trial.base)), weights_of(trial.model)
+    for name in ["model.embed_tokens.weight", *([] if tied else ["lm_head.weight"])]:
+        moved = (start[name] != now[name]).any(dim=1)
+        assert not moved[:NUM_OLD].any()
+        assert not moved[NUM_IDS:].any()
+        assert moved[NUM_OLD:NUM_IDS].any()
+
+
+@pytest.mark.parametrize("place", ["model.layers.0.mlp.up_proj.weight", "model.norm.weight"])
+def test_the_proof_sees_a_body_that_was_touched(make_trial, place: str) -> None:
+    def touch(model, report) -> None:
+        if report.step == 3:
+            model.get_parameter(place).data.view(-1)[0] += 1e-6
+
+    with pytest.raises(FrozenMovedError, match=place):
+        make_trial(train="embeddings").run(touch)
+
+
+@pytest.mark.parametrize("row", [0, NUM_OLD - 1, NUM_IDS, 419])
+def test_the_proof_sees_a_row_that_was_touched(make_trial, row: int) -> None:
+    def touch(model, report) -> None:
+        model.get_input_embeddings().weight.data[row, 0] += 1e-3
+
+    with pytest.raises(FrozenMovedError, match="rows"):
+        make_trial(train="new_embeddings").run(touch)
+
+
+def test_o20_a_head_that_gets_no_gradient_stops_the_stage(make_trial) -> None:
+    def deaf(_, head: Head) -> Head:
+        return Head(head.weight.detach().clone(), head.bias, head.softcap, head.num_ids)
+
+    with pytest.raises(TrainingError, match=r"no gradient reaches .*lm_head\.weight"):
+        make_trial(tied=False, train="embeddings").run(head=deaf)
+
+
+def test_o20_an_input_table_that_gets_no_gradient_stops_the_stage(make_trial, monkeypatch) -> None:
+    from lingraft.training import stage
+
+    whole = stage.hidden_states
+    monkeypatch.setattr(stage, "hidden_states", lambda model, ids: whole(model, ids).detach())
+    trial = make_trial(tied=False, train="embeddings")
+    with pytest.raises(TrainingError, match=r"no gradient reaches .*embed_tokens\.weight"):
+        trial.run()
+    assert (trial.reports, trial.checkpoints.exists()) == ([], False)
+
+
+def test_o20_new_rows_that_never_occur_stop_the_stage(make_trial) -> None:
+    trial = make_trial(tied=False, train="new_embeddings")
+    trial.tokens = {name: np.arange(500) % NUM_OLD for name in ("eu", "en")}
+    with pytest.raises(TrainingError, match="no gradient reaches"):
+        trial.run()
+
+
+def test_o45_the_source_of_every_step_is_logged_as_the_schedule_says(trial) -> None:
+    loader = trial.loader()
+    loader._quotas = np.array([[4, 0]] * 3 + [[0, 4]] * 4)
+    trial.loader = lambda: loader
+    assert [dict(r.counts) for r in trial.run().reports] == [{"eu": 64}] * 3 + [{"en": 64}] * 4
+
+
+def test_o51_with_pad_equal_to_eos_a_genuine_eos_keeps_its_loss(trial) -> None:
+    """Every third token is id 0, which is EOS and may be the pad id: all 64 labels of a step are learnt from."""
+    tokens = np.arange(500) % 50
+    tokens[::3] = 0
+    trial.tokens = {"eu": tokens, "en": tokens}
+    first = trial.with_plan(num_steps=1, warmup_steps=1).run().reports[0]
+    model, batch = load_model(trial.base), torch.from_numpy(trial.loader().batch(0).tokens)
+    model.config.pad_token_id = model.config.eos_token_id = 0
+    with torch.no_grad():
+        logits = model(batch[:, :-1]).logits[..., :NUM_IDS]
+    mean = cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+    assert (first.tokens, sum(first.counts.values())) == (64, 64)
+    assert (3 * first.losses["eu"] + first.losses["en"]) / 4 == pytest.approx(mean.item(), abs=1e-5)
+
+
+def test_a_loss_that_is_not_finite_stops_before_the_step_and_nothing_is_saved(trial) -> None:
+    def poison(model, report) -> None:
+        if report.step == 3:
+            model.model.norm.weight.data[0] = torch.nan
+
+    with pytest.raises(
+        TrainingError, match=r"step 4: the loss or the gradient is not finite.*the last checkpoint is sound"
+    ):
+        trial.run(poison)
+    assert [r.step for r in trial.reports] == [1, 2, 3]
+    found, passed_over = latest_checkpoint(trial.checkpoints, trial.fingerprints)
+    assert (found.step, passed_over) == (2, [])
+    assert all(bool(t.isfinite().all()) for t in found.tensors("model").values())
+
+
+def test_a_stop_saves_and_says_where(trial) -> None:
+    with pytest.raises(InterruptedRunError, match="stage 'trial' after step 3 of 7; it is saved"):
+        trial.run(should_stop=lambda: len(trial.reports) == 3)
+    assert latest_checkpoint(trial.checkpoints, trial.fingerprints)[0].step == 3
+
+
+def test_a_stop_at_the_last_step_is_the_end(trial) -> None:
+    trial.run(should_stop=lambda: len(trial.reports) == STEPS)
+    assert len(trial.reports) == STEPS
+
+
+def test_measuring_happens_where_it_is_due_in_evaluation_mode(trial) -> None:
+    seen: list[tuple[int, bool]] = []
+    trial.with_plan(measure_at=frozenset({1, 3, 7})).run(
+        measure=lambda model, step: seen.append((step, model.training))
+    )
+    assert seen == [(1, False), (3, False), (7, False)]
+
+
+def test_measuring_does_not_change_what_is_learnt(make_trial) -> None:
+    def measure(model, step: int) -> None:
+        torch.manual_seed(step)
+        model(torch.randint(NUM_IDS, (1, 8)))
+
+    plain = make_trial().run()
+    assert make_trial(measure_at=frozenset({1, 2, 5})).run(measure=measure).digest() == plain.digest()
+
+
+def test_a_first_loss_worse_than_guessing_is_remarked_on(trial) -> None:
+    def loud(_, head: Head) -> Head:
+        head.weight.data.mul_(1000)
+        return head
+
+    trial.with_plan(num_steps=1, warmup_steps=1).run(head=loud)
+    assert "worse than guessing (6.02)" in trial.notes[0]
+    assert math.log(NUM_IDS) == pytest.approx(6.016, abs=1e-3)
+
+
+def test_bf16_trains_and_keeps_weights_in_fp32(trial) -> None:
+    trained = trial.with_plan(dtype=torch.bfloat16).run()
+    assert {p.dtype for p in trained.model.parameters()} == {torch.float32}
+    plain = weights_of(load_model(trial.base))
+    assert all(not torch.equal(plain[n], w) for n, w in weights_of(trained.model).items())

@@ -250,7 +250,7 @@ def export(
 
 @app.command(name="list")
 def list_names(
-    kind: Annotated[str, typer.Argument(help="init-methods, mix-schedules, lr-schedules, probes or steps", show_default=False)],
+    kind: Annotated[str, typer.Argument(help="init-methods, mix-schedules, lr-schedules or probes", show_default=False)],
 ) -> None:
     """List what a recipe may name, with options and references."""
     from lingraft.errors import RecipeError, nearest

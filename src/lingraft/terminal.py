@@ -119,25 +119,28 @@ def _corpora_table(plan: "Plan") -> Table:
 
 
 def _stages_table(plan: "Plan") -> Table:
+    """One column per stage: what is said of it stands below each other, so that the table fits a narrow terminal."""
     table = Table(title="stages", title_justify="left")
-    for header in ("stage", "trains", "weights", "tokens", "steps", "tokens a step", "peak rate", "EMA", "memory", "time here"):
-        table.add_column(header, justify="left" if header in ("stage", "trains") else "right")
+    table.add_column("")
+    columns = []
     for outline in plan.stages:
         stage = outline.stage
+        table.add_column(visible(stage.name), justify="right")
         trains = stage.train if isinstance(stage.train, str) else ", ".join(stage.train)
-        ema = f"{stage.ema.kind} {stage.ema.decay:g}/{stage.ema.every}" if stage.ema else "-"
-        table.add_row(
-            visible(stage.name),
-            visible(trains),
-            format_tokens(outline.trainable),
-            format_tokens(outline.tokens),
-            f"{outline.num_steps:,}",
-            format_tokens(stage.batch.tokens),
-            f"{stage.lr.peak:g}",
-            ema,
-            f"~{outline.memory_bytes / 2**30:.1f} GiB",
-            f"~{_duration(outline.seconds)}",
+        ema = f"{stage.ema.kind}, {stage.ema.decay:g} every {stage.ema.every}" if stage.ema else "none"
+        columns.append(
+            {
+                "trains": f"{visible(trains)} ({format_tokens(outline.trainable)} weights)",
+                "tokens": format_tokens(outline.tokens),
+                "steps": f"{outline.num_steps:,} of {format_tokens(stage.batch.tokens)} tokens",
+                "sequences": f"{stage.batch.sequences} of {stage.batch.sequence_length} tokens",
+                "averaging": ema,
+                "peak memory": f"about {outline.memory_bytes / 2**30:.1f} GiB",
+                "time here": f"about {_duration(outline.seconds)}",
+            }
         )
+    for row in columns[0]:
+        table.add_row(row, *(column[row] for column in columns))
     return table
 
 
@@ -151,9 +154,10 @@ def _duration(seconds: float) -> str:
 def _course_table(name: str, mix: Sequence[dict[str, float]], rates: Sequence[float]) -> Table:
     table = Table(title=f"{visible(name)} over time", title_justify="left")
     table.add_column("")
-    for point in range(len(rates)):
-        table.add_column(f"{point * 100 // len(rates)} %", justify="right")
+    points = [point for point in range(len(rates)) if point % 2 == 0 or point == 1]
+    for point in points:
+        table.add_column(f"{point * 100 // len(rates)} %", justify="right", no_wrap=True)
     for corpus in dict.fromkeys(name for mixture in mix for name in mixture):
-        table.add_row(visible(corpus), *(f"{mixture.get(corpus, 0):.0%}" for mixture in mix))
-    table.add_row("rate", *(f"{rate:.1e}" for rate in rates))
+        table.add_row(visible(corpus), *(f"{mix[point].get(corpus, 0):.0%}" for point in points))
+    table.add_row("rate", *(f"{rates[point]:.1e}" for point in points))
     return table

@@ -10,7 +10,7 @@ import numpy as np
 from lingraft.corpus import Rejects, clean, find_files, read_files
 from lingraft.corpus.cleaning import count_words
 from lingraft.corpus.split import is_held_out
-from lingraft.errors import RecipeError
+from lingraft.errors import ModelError, RecipeError
 from lingraft.model.locate import BaseDescription, describe_base, locate_base
 from lingraft.pipeline.settings import (
     DocumentTokens,
@@ -103,6 +103,7 @@ def make_plan(recipe: Recipe) -> Plan:
         _refuse_long_warmup(stage, index)
     samples = {name: _sample(recipe, name) for name in recipe.corpora}
     base = describe_base(location)
+    _refuse_ids_beyond_the_matrix(base)
     documents = document_tokens(recipe, base)
     _refuse_long_sequences(recipe, base)
     shrink, fertility = _estimate_expansion(recipe, base, samples)
@@ -120,6 +121,15 @@ def make_plan(recipe: Recipe) -> Plan:
 def _refuse_long_warmup(stage: Stage, index: int) -> None:
     if warmup_steps(stage) > stage.num_steps:
         raise RecipeError(f"stages.{index}.lr.warmup: {stage.lr.warmup} is longer than the stage's {stage.tokens} tokens")
+
+
+def _refuse_ids_beyond_the_matrix(base: BaseDescription) -> None:
+    if base.tokenizer.num_ids > base.num_rows:
+        token = max(base.tokenizer.vocabulary, key=base.tokenizer.vocabulary.__getitem__)
+        raise ModelError(
+            f"base_model: the tokenizer gives {token!r} the id {base.tokenizer.num_ids - 1}, the embedding matrix has "
+            f"{base.num_rows} rows: tokenizer and weights do not belong together"
+        )
 
 
 def _refuse_long_sequences(recipe: Recipe, base: BaseDescription) -> None:

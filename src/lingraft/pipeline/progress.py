@@ -1,13 +1,14 @@
 """What a run tells while it works; the terminal's version is in the command line."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from lingraft.measurement import Measurement
 
 __all__ = ["Progress", "Silent"]
 
 
+@runtime_checkable
 class Progress(Protocol):
     """A listener. Every method may be called often and must return soon."""
 

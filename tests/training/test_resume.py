@@ -202,7 +202,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from conftest import Trial
 
-Trial(Path({base!r}), Path({checkpoints!r})).with_plan(ema=(0.92, 3)).run(
+Trial(Path({base!r}), Path({checkpoints!r})).with_plan(**{settings!r}).run(
     lambda model, report: print(report.step, flush=True)
 )
 print("done", flush=True)
@@ -210,11 +210,14 @@ print("done", flush=True)
 
 
 def test_o63_killed_by_the_system_at_a_random_step_it_ends_with_the_same_bits(make_trial) -> None:
-    whole, trial = make_trial(ema=(0.92, 3)).run(), make_trial(ema=(0.92, 3))
-    script = SCRIPT.format(tests=str(Path(__file__).parent), base=str(trial.base), checkpoints=str(trial.checkpoints))
-    for kill_at in (random.randint(1, STEPS - 1), None):
+    settings = {"ema": (0.92, 3), "num_steps": 40, "checkpoint_at": frozenset(range(3, 40, 3)) | {40}}
+    whole, trial = make_trial(**settings).run(), make_trial(**settings)
+    script = SCRIPT.format(
+        tests=str(Path(__file__).parent), base=str(trial.base), checkpoints=str(trial.checkpoints), settings=settings
+    )
+    for kill_at in (random.randint(1, 20), None):
         with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
-            for line in process.stdout:
+            for line in process.stdout or ():
                 if line.strip() == str(kill_at):
                     process.send_signal(signal.SIGKILL)
         assert process.returncode == (0 if kill_at is None else -signal.SIGKILL), kill_at

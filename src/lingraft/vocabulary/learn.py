@@ -177,6 +177,7 @@ class _Queue:
     heap: list[tuple[int, Pair]] = field(default_factory=list)
 
     def push(self, pairs: Iterable[Pair], min_count: int) -> None:
+        """Add pairs, or add them again under their present count; those that are too rare stay out."""
         for pair in pairs:
             if (count := self.table.target_pairs[pair]) >= min_count:
                 heapq.heappush(self.heap, (-count, pair))

@@ -104,6 +104,7 @@ def make_plan(recipe: Recipe) -> Plan:
     samples = {name: _sample(recipe, name) for name in recipe.corpora}
     base = describe_base(location)
     _refuse_ids_beyond_the_matrix(base)
+    _refuse_two_methods_for_one_matrix(recipe, base)
     documents = document_tokens(recipe, base)
     _refuse_long_sequences(recipe, base)
     shrink, fertility = _estimate_expansion(recipe, base, samples)
@@ -129,6 +130,15 @@ def _refuse_ids_beyond_the_matrix(base: BaseDescription) -> None:
         raise ModelError(
             f"base_model: the tokenizer gives {token!r} the id {base.tokenizer.num_ids - 1}, the embedding matrix has "
             f"{base.num_rows} rows: tokenizer and weights do not belong together"
+        )
+
+
+def _refuse_two_methods_for_one_matrix(recipe: Recipe, base: BaseDescription) -> None:
+    chosen = recipe.embeddings
+    if base.is_tied and chosen.output not in (None, chosen.input):
+        raise RecipeError(
+            f"embeddings.output: {chosen.output!r} differs from embeddings.input {chosen.input!r}, but the base model has one matrix for "
+            "both sides"
         )
 
 

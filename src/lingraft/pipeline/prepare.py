@@ -12,6 +12,7 @@ import torch
 from lingraft.corpus import TokenStore, build_store, find_files, open_store, prepare_corpus, read_prepared, source_fingerprint, store_name
 from lingraft.embeddings import InitContext, fill_rows, init_methods
 from lingraft.errors import CorpusError
+from lingraft.measure.probes import probes
 from lingraft.measure.probes.copain import TASKS, make_item
 from lingraft.measurement import Measurement
 from lingraft.model.base import convert_gguf, fetch_folder, is_tied, load_model
@@ -128,7 +129,7 @@ def _corpora_key(run: Run, recipe: Recipe) -> dict[str, str]:
 
 def _expand(run: Run, recipe: Recipe, base: Prepared, progress: Progress) -> dict[str, Any]:
     source, target = recipe.languages.source, recipe.languages.target
-    protected = [*texts_of(run, recipe, source, "train"), *_probe_prompts()]
+    protected = [*texts_of(run, recipe, source, "train"), *_probe_prompts(recipe)]
     learning = list(texts_of(run, recipe, target, "train"))
     if recipe.vocabulary.method == "keep":
         expansion = keep_vocabulary(base.tokenizer)
@@ -171,9 +172,12 @@ def _expand(run: Run, recipe: Recipe, base: Prepared, progress: Progress) -> dic
     return {"num_new": expansion.num_new, "old_sha256": expansion.old.sha256, "new_sha256": expansion.new.sha256}
 
 
-def _probe_prompts() -> list[str]:
+def _probe_prompts(recipe: Recipe) -> list[str]:
     """Return prompts of the text probes: they are protected like source text, so that both models read the same ids."""
-    items = (make_item(task, index, shots=3, seed=0) for task in TASKS for index in range(50))
+    chosen = next((choice.options for choice in recipe.measure.probes if choice.name == "copain"), {})
+    defaults = {name: option.default for name, option in probes.get("copain", "measure.probes").options().items()}
+    num_items, shots = (int((defaults | dict(chosen))[name]) for name in ("num_items", "shots"))
+    items = (make_item(task, index, shots=shots, seed=0) for task in TASKS for index in range(num_items))
     return [f"{item.prompt} {member}\n" for item in items for member in item.members]
 
 

@@ -67,7 +67,10 @@ def _command(folder: Path, overrides: tuple[str, ...]) -> list[str]:
 
 
 def _lingraft(folder: Path, overrides: tuple[str, ...]) -> None:
-    print(f"\n$ lingraft run {RECIPE.relative_to(ROOT)} --to {folder.name}  ({len(overrides)} values set over it)", flush=True)
+    print(
+        f"\n$ lingraft run {RECIPE.relative_to(ROOT)} --to {folder.name}  ({len(overrides)} values set over it)",
+        flush=True,
+    )
     subprocess.run(_command(folder, overrides), check=True)
 
 
@@ -105,7 +108,11 @@ def _promises(folder: Path, whole: Path, killed: Path, *, short: bool) -> Iterat
     before, after = (_value(rows, stage, "bits_per_byte", "eu") for stage in ("base", final))
     yield "Basque bits per byte fall", f"{before:.3f} → {after:.3f}", after < before - (0.0 if short else 0.3)
     before, after = (_value(rows, stage, "bits_per_byte", "en") for stage in ("base", final))
-    yield "English bits per byte rise by less than 3 %", f"{before:.3f} → {after:.3f} ({after / before - 1:+.1%})", after < before * 1.03
+    yield (
+        "English bits per byte rise by less than 3 %",
+        f"{before:.3f} → {after:.3f} ({after / before - 1:+.1%})",
+        after < before * 1.03,
+    )
     gates = {gate["name"]: gate for gate in json.loads((folder / "vocabulary" / "gates.json").read_text())}
     protected = gates["T2 protected text unchanged"]
     yield "protected English keeps its tokens", protected["found"], protected["found"].startswith("0 of ")
@@ -114,7 +121,11 @@ def _promises(folder: Path, whole: Path, killed: Path, *, short: bool) -> Iterat
     before, after = (_value(rows, stage, "probe/random_copy/accuracy") for stage in ("base", final))
     yield "random copying, before and after", f"{before:.1%} → {after:.1%}", True
     one, other = _weights(whole), _weights(killed)
-    yield "killed and resumed: the same weights", f"{str(one)[:16]}… and {str(other)[:16]}…", one is not None and one == other
+    yield (
+        "killed and resumed: the same weights",
+        f"{str(one)[:16]}… and {str(other)[:16]}…",
+        one is not None and one == other,
+    )
 
 
 def _show(folder: Path, promises: list[tuple[str, str, bool]], trained: float, total: float) -> None:
@@ -123,7 +134,9 @@ def _show(folder: Path, promises: list[tuple[str, str, bool]], trained: float, t
         print(f"  {'yes' if held else 'NO '}  {claim:45} {figures}")
     for line in (folder / "samples.jsonl").read_text(encoding="utf-8").splitlines()[:2]:
         sample = json.loads(line)
-        print(f"\n  {sample['prompt']} …\n    before: {sample['base'].strip()}\n    after:  {sample['adapted'].strip()}")
+        print(
+            f"\n  {sample['prompt']} …\n    before: {sample['base'].strip()}\n    after:  {sample['adapted'].strip()}"
+        )
     minutes = f"{trained / 60:.1f} minutes; with the proof of resuming {total / 60:.1f}"
     print(f"\nThe run took {minutes}.\nmodel:  {folder / 'model'}\nreport: {folder / 'report.html'}")
 

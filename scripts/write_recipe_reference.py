@@ -75,6 +75,7 @@ _MEANINGS = {
     "corpora.NAME.language": "Language of the text; the corpus's name if not said.",
     "corpora.NAME.text": "The field of jsonl, parquet and hub rows that holds the text.",
     "corpora.NAME.split": "Split of a hub data set, as `train`; its presence makes `path` a hub name.",
+    "corpora.NAME.config": "Configuration of a hub data set that has several.",
     "corpora.NAME.revision": "Revision of a hub data set; without one, the data can change between two runs.",
     "corpora.NAME.validation": "Share of documents held out, chosen by a hash.",
     "corpora.NAME.split_by": "What is hashed: the text, or the document's id (so that translations fall on one side).",

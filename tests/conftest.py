@@ -23,6 +23,9 @@ _checker.check = beartype(conf=BeartypeConf(is_pep484_tower=True))  # type: igno
 sys.modules["lingraft_type_checker"] = _checker
 install_import_hook("lingraft", "lingraft_type_checker.check")
 
+# Two threads on a model this small only wait for each other, and for the other tests.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 SAMPLE = Path(__file__).parents[1] / "recipes" / "sample"
 
 ENGLISH = [
@@ -59,7 +62,7 @@ def make_tokenizer_text(texts: list[str], vocab_size: int, *, specials: tuple[st
 
 @pytest.fixture(scope="session")
 def tokenizer_text() -> str:
-    """A byte-level BPE of 420 tokens that knows English and has an end token at id 0."""
+    """A byte-level BPE of 394 tokens (420 are asked for) that knows English and has an end token at id 0."""
     return make_tokenizer_text(ENGLISH, 420, specials=("<|endoftext|>", "<|im_start|>"))
 
 
@@ -92,7 +95,11 @@ def make_llama(folder: Path, tokenizer_text: str, *, tied: bool, rows: int = 420
     )
     LlamaForCausalLM(config).save_pretrained(folder)
     (folder / "tokenizer.json").write_text(tokenizer_text, encoding="utf-8")
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>", "bos_token": "<|endoftext|>"}
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": "<|endoftext|>",
+        "bos_token": "<|endoftext|>",
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     return folder
 

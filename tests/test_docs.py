@@ -152,7 +152,7 @@ def test_python_fences_are_of_a_known_kind() -> None:
 
 @pytest.mark.parametrize("fence", [f for f in FENCES if f.info[:1] == ("yaml",)], ids=lambda fence: fence.label)
 def test_yaml_fences_parse(fence: Fence) -> None:
-    from lingraft.recipe import parse_recipe
+    from lingraft.recipe_file import parse_recipe
     from lingraft.strict_yaml import parse_yaml
 
     value = parse_yaml(fence.text, fence.label).value

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lingraft.errors import RecipeError
-from lingraft.recipe import Choice, Recipe, differing_paths, dump_recipe, load_recipe, parse_recipe
+from lingraft.recipe import Choice, Recipe
+from lingraft.recipe_file import differing_paths, dump_recipe, load_recipe, parse_recipe
 
 TEXT = """\
 name: tiny

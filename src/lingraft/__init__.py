@@ -1,7 +1,7 @@
 """lingraft: teach an existing language model a new language, and prove that it has not forgotten the old one.
 
-The names below are the public API; they are the same functions that the command line calls. They are imported when first
-used, so that ``import lingraft`` costs nothing.
+The names below are the public API; they are the same functions that the command line calls. They are imported when
+first used, so that ``import lingraft`` costs nothing.
 """
 
 import importlib
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from lingraft.pipeline.adapt import adapt
     from lingraft.pipeline.plan import Plan
     from lingraft.pipeline.plan import make_plan as plan
-    from lingraft.recipe import Recipe, load_recipe
+    from lingraft.recipe import Recipe
+    from lingraft.recipe_file import load_recipe
     from lingraft.report import model_card, write_report
     from lingraft.run import Run
 
@@ -37,7 +38,7 @@ _HOMES = {
     "Recipe": ("lingraft.recipe", "Recipe"),
     "Run": ("lingraft.run", "Run"),
     "adapt": ("lingraft.pipeline.adapt", "adapt"),
-    "load_recipe": ("lingraft.recipe", "load_recipe"),
+    "load_recipe": ("lingraft.recipe_file", "load_recipe"),
     "model_card": ("lingraft.report", "model_card"),
     "plan": ("lingraft.pipeline.plan", "make_plan"),
     "write_report": ("lingraft.report", "write_report"),

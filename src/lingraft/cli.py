@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
@@ -19,11 +19,14 @@ app = typer.Typer(
 
 RecipePath = Annotated[Path, typer.Argument(help="the recipe file", show_default=False)]
 Overrides = Annotated[
-    Optional[list[str]], typer.Option("--set", metavar="PATH=VALUE", help="put a value over the recipe's, as in stages.1.tokens=1M")
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="put a value over the recipe's, as in stages.1.tokens=1M"),
 ]
-RunFolder = Annotated[Optional[Path], typer.Option("--to", help="the run folder (runs/NAME by default)")]
-ModelName = Annotated[str, typer.Argument(help="a hub id, a model folder, a .gguf file or package:name", show_default=False)]
-ConditionOn = Annotated[Optional[str], typer.Option(help="the token in front of every text (BOS, else EOS, by default)")]
+RunFolder = Annotated[Path | None, typer.Option("--to", help="the run folder (runs/NAME by default)")]
+ModelName = Annotated[
+    str, typer.Argument(help="a hub id, a model folder, a .gguf file or package:name", show_default=False)
+]
+ConditionOn = Annotated[str | None, typer.Option(help="the token in front of every text (BOS, else EOS, by default)")]
 
 _RECIPE = """\
 # A lingraft recipe. What is not said here has its default; `lingraft plan` shows what it comes to.
@@ -57,7 +60,7 @@ def _console() -> Any:
 
 
 def _load(recipe: Path, overrides: list[str] | None) -> Any:
-    from lingraft.recipe import load_recipe
+    from lingraft.recipe_file import load_recipe
 
     return load_recipe(recipe, overrides or ())
 
@@ -74,7 +77,7 @@ def init(
     import json
 
     from lingraft.errors import RecipeError
-    from lingraft.recipe import parse_recipe
+    from lingraft.recipe_file import parse_recipe
 
     if to.exists():
         raise RecipeError(f"{to} is there already; nothing was written")
@@ -110,7 +113,7 @@ def run(
     recipe: RecipePath,
     overrides: Overrides = None,
     to: RunFolder = None,
-    until: Annotated[Optional[str], typer.Option(help="stop after this step")] = None,
+    until: Annotated[str | None, typer.Option(help="stop after this step")] = None,
 ) -> None:
     """Do what a recipe says; the same command again goes on where it stopped."""
     _adapt(recipe, overrides, to, until)
@@ -132,7 +135,11 @@ def _adapt(recipe: Path, overrides: list[str] | None, to: Path | None, until: st
     if until is None:
         console.print(f"model:  {folder / 'model'}\nreport: {folder / 'report.html'}", highlight=False, soft_wrap=True)
     else:
-        console.print(f"stopped after {until} as asked; the same command without --until goes on ({folder})", highlight=False, soft_wrap=True)
+        console.print(
+            f"stopped after {until} as asked; the same command without --until goes on ({folder})",
+            highlight=False,
+            soft_wrap=True,
+        )
     return done
 
 
@@ -166,7 +173,9 @@ def evaluate(
 def probe(
     model: ModelName,
     name: Annotated[str, typer.Option("--probe", help="see: lingraft list probes")] = "random_copy",
-    options: Annotated[Optional[list[str]], typer.Option("--set", metavar="OPTION=VALUE", help="an option of the probe")] = None,
+    options: Annotated[
+        list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="an option of the probe")
+    ] = None,
     condition_on: ConditionOn = None,
 ) -> None:
     """Run one probe of in-context learning."""
@@ -196,7 +205,7 @@ def diagnose(model: ModelName, against: Annotated[str, typer.Option(help="the ba
 def generate(
     model: ModelName,
     prompt: Annotated[list[str], typer.Option("--prompt", "-p", help="may be repeated")],
-    against: Annotated[Optional[str], typer.Option(help="a second model for the same prompt")] = None,
+    against: Annotated[str | None, typer.Option(help="a second model for the same prompt")] = None,
     max_tokens: Annotated[int, typer.Option(min=1)] = 40,
     condition_on: ConditionOn = None,
 ) -> None:
@@ -250,7 +259,9 @@ def export(
 
 @app.command(name="list")
 def list_names(
-    kind: Annotated[str, typer.Argument(help="init-methods, mix-schedules, lr-schedules or probes", show_default=False)],
+    kind: Annotated[
+        str, typer.Argument(help="init-methods, mix-schedules, lr-schedules or probes", show_default=False)
+    ],
 ) -> None:
     """List what a recipe may name, with options and references."""
     from lingraft.errors import RecipeError, nearest

@@ -33,7 +33,8 @@ from filelock import FileLock, Timeout
 
 from lingraft.errors import RunFolderError
 from lingraft.measurement import Measurement, read_measurements, write_measurements
-from lingraft.recipe import Recipe, differing_paths, dump_recipe, parse_recipe
+from lingraft.recipe import Recipe
+from lingraft.recipe_file import differing_paths, dump_recipe, parse_recipe
 from lingraft.version import __version__
 
 __all__ = ["Run", "describe_environment", "fingerprint", "hash_file", "publish_folder", "write_file"]

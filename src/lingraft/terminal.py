@@ -72,7 +72,8 @@ class TerminalProgress:
         self._first = (first, began)
         speed = (step - first) * self._tokens_per_step / (now - began) if step > first else 0.0
         shown = " ".join(f"{name} {loss:.3f}" for name, loss in losses.items())
-        tokens = f"{format_tokens(step * self._tokens_per_step)}/{format_tokens(self._num_steps * self._tokens_per_step)} tokens"
+        seen, whole = (format_tokens(n * self._tokens_per_step) for n in (step, self._num_steps))
+        tokens = f"{seen}/{whole} tokens"
         state = f"{tokens}  {speed:,.0f} tok/s  loss {visible(shown)}  lr {learning_rate:.2g}"
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=step, state=state)
@@ -83,7 +84,11 @@ class TerminalProgress:
 
     def measured(self, rows: Sequence[Measurement]) -> None:
         """Show the headline numbers of a measurement."""
-        shown = [f"{row.name.split('/')[-1]} {row.language or ''}".strip() + f" {row.value:.3f}" for row in rows if row.name in _HEADLINES]
+        shown = [
+            f"{row.name.split('/')[-1]} {row.language or ''}".strip() + f" {row.value:.3f}"
+            for row in rows
+            if row.name in _HEADLINES
+        ]
         if shown:
             self._line(f"  measured {visible(rows[0].stage)}: {'  '.join(map(visible, shown))}")
 
@@ -91,13 +96,24 @@ class TerminalProgress:
 def show_plan(plan: "Plan", console: Console) -> None:
     """Print a plan: corpora, stages, mix and rate over time, size, memory, time, warnings."""
     recipe, base = plan.recipe, plan.base
-    console.print(f"[bold]{visible(recipe.name)}[/bold]: {visible(plan.base_name)} learns {recipe.languages.target}", highlight=False)
-    rows = f"{base.num_rows:,} → {plan.num_rows:,} rows" if plan.num_rows != base.num_rows else f"{base.num_rows:,} rows"
+    console.print(
+        f"[bold]{visible(recipe.name)}[/bold]: {visible(plan.base_name)} learns {recipe.languages.target}",
+        highlight=False,
+    )
+    rows = (
+        f"{base.num_rows:,} → {plan.num_rows:,} rows" if plan.num_rows != base.num_rows else f"{base.num_rows:,} rows"
+    )
     tie = "tied" if base.is_tied else "untied"
-    console.print(f"{base.num_parameters:,} parameters, {base.num_layers} layers, width {base.hidden_size}, {rows}, {tie} head", highlight=False)
+    console.print(
+        f"{base.num_parameters:,} parameters, {base.num_layers} layers, width {base.hidden_size}, {rows}, {tie} head",
+        highlight=False,
+    )
     if plan.fertility:
         before, after = plan.fertility
-        console.print(f"{recipe.languages.target}: {before:.2f} → {after:.2f} tokens a word (estimated on a sample)", highlight=False)
+        console.print(
+            f"{recipe.languages.target}: {before:.2f} → {after:.2f} tokens a word (estimated on a sample)",
+            highlight=False,
+        )
     console.print(_corpora_table(plan))
     console.print(_stages_table(plan))
     for outline in plan.stages:
@@ -112,7 +128,11 @@ def _corpora_table(plan: "Plan") -> Table:
         table.add_column(header, justify="left" if header in ("corpus", "language") else "right")
     for corpus in plan.corpora:
         about = "~" if corpus.is_estimate else ""
-        size = [f"{corpus.bytes / 1e6:.2f} MB", f"{corpus.words:,}", f"{about}{format_tokens(corpus.tokens)}"] if corpus.files else ["?"] * 3
+        size = (
+            [f"{corpus.bytes / 1e6:.2f} MB", f"{corpus.words:,}", f"{about}{format_tokens(corpus.tokens)}"]
+            if corpus.files
+            else ["?"] * 3
+        )
         passes = f"{corpus.epochs:.2f}" if corpus.files else "?"
         table.add_row(visible(corpus.name), corpus.language, *size, format_tokens(corpus.needed), passes)
     return table

@@ -19,16 +19,16 @@ def hub(tmp_path, monkeypatch):
     calls = []
 
     def publish(rows):
-        path = tmp_path / "rows.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        rows_path = tmp_path / "rows.jsonl"
+        rows_path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
-        def load(name, **options):
+        def load(path, **options):
             calls.append(options)
-            if name != "org/text":
-                raise datasets.exceptions.DatasetNotFoundError(f"Dataset '{name}' doesn't exist on the Hub")
+            if path != "org/text":
+                raise datasets.exceptions.DatasetNotFoundError(f"Dataset '{path}' doesn't exist on the Hub")
             if options["split"] != "train":
                 raise ValueError(f"Bad split: {options['split']}. Available splits: ['train']")
-            return REAL_LOAD("json", data_files=str(path), split="train", streaming=True)
+            return REAL_LOAD("json", data_files=str(rows_path), split="train", streaming=True)
 
         monkeypatch.setattr(datasets, "load_dataset", load)
         return calls
@@ -41,6 +41,7 @@ def read(name="org/text", *, split="train", policy="error", rejects=None):
         read_hub(
             name,
             split=split,
+            config="v2",
             revision="v1",
             text_field="text",
             corpus="en",
@@ -55,7 +56,7 @@ def read(name="org/text", *, split="train", policy="error", rejects=None):
 def test_rows_become_documents_and_no_code_is_trusted(hub):
     calls = hub([{"text": "a", "id": "p1"}, {"text": "b", "id": None}])
     assert read() == [Document("a", "en", "p1"), Document("b", "en", "org/text:2")]
-    assert calls == [{"split": "train", "revision": "v1", "streaming": True}]
+    assert calls == [{"name": "v2", "split": "train", "revision": "v1", "streaming": True}]
 
 
 def test_bad_row(hub):

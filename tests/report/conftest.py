@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from lingraft.measurement import Measurement, write_measurements
-from lingraft.recipe import Recipe, dump_recipe
+from lingraft.recipe import Recipe
+from lingraft.recipe_file import dump_recipe
 
 SCRIPT = "<script>window.hostile = 1; alert(1)</script>"
 ATTRIBUTE = '" onmouseover="window.hostile = 2" x="'

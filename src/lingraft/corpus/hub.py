@@ -14,6 +14,7 @@ def read_hub(
     name: str,
     *,
     split: str,
+    config: str | None = None,
     revision: str | None,
     text_field: str,
     corpus: str,
@@ -35,7 +36,7 @@ def read_hub(
     """
     bad = BadValues(bad_lines, max_bad_fraction, rejects, where)
     label = f"{name}@{revision}" if revision else name
-    for number, row in enumerate(_rows(name, split, revision, where), start=1):
+    for number, row in enumerate(_rows(name, config, split, revision, where), start=1):
         bad.num_seen += 1
         try:
             text, identifier = check_row(row, text_field)
@@ -46,7 +47,7 @@ def read_hub(
     bad.settle()
 
 
-def _rows(name: str, split: str, revision: str | None, where: str) -> Iterator[dict[str, Any]]:
+def _rows(name: str, config: str | None, split: str, revision: str | None, where: str) -> Iterator[dict[str, Any]]:
     """Turn whatever the hub's client raises, and it raises a lot, into one error with the recipe path."""
     try:
         import datasets
@@ -64,7 +65,7 @@ def _rows(name: str, split: str, revision: str | None, where: str) -> Iterator[d
     )
     problem = f"{where}: the split {split!r} of the Hugging Face dataset {name!r} cannot be read"
     try:
-        rows = _start(datasets.load_dataset(name, split=split, revision=revision, streaming=True))
+        rows = _start(datasets.load_dataset(path=name, name=config, split=split, revision=revision, streaming=True))
     except failures as error:
         raise CorpusError(f"{problem}: {_reason(error)}") from error
     while True:

@@ -64,6 +64,7 @@ def prepare_corpus(
     *,
     paths: Sequence[str],
     split: str | None = None,
+    config: str | None = None,
     revision: str | None = None,
     text_field: str = "text",
     bad_lines: BadLines = "error",
@@ -98,7 +99,7 @@ def prepare_corpus(
     reading |= {"bad_lines": bad_lines, "max_bad_fraction": max_bad_fraction}
     files = [] if split else find_files(paths, f"{where}.path")
     documents = clean(
-        _read_datasets(paths, split, revision, reading) if split else read_files(files, **reading),
+        _read_datasets(paths, config, split, revision, reading) if split else read_files(files, **reading),
         normalise=normalise,
         deduplicate=deduplicate,
         min_characters=min_characters,
@@ -123,10 +124,10 @@ def _write_report(folder: Path, report: dict[str, Any]) -> None:
 
 
 def _read_datasets(
-    names: Iterable[str], split: str, revision: str | None, options: dict[str, Any]
+    names: Iterable[str], config: str | None, split: str, revision: str | None, options: dict[str, Any]
 ) -> Iterator[Document]:
     for name in names:
-        yield from read_hub(name, split=split, revision=revision, **options)
+        yield from read_hub(name, config=config, split=split, revision=revision, **options)
 
 
 def _write_sides(

@@ -39,6 +39,12 @@ def replace_embeddings(model: nn.Module, input_rows: Embeddings, output_rows: Em
     tied = is_tied(model)
     if tied == (output_rows is not None):
         raise ModelError("a tied model has one matrix for both sides" if tied else "an untied model needs output rows")
+    before = given.get_input_embeddings().weight.shape[0]
+    if sizes_in_config(given.config) != {before}:
+        raise ModelError(
+            f"config.json states the vocabulary sizes {sorted(sizes_in_config(given.config))}, the input matrix has "
+            f"{before} rows; which of them belongs to this vocabulary cannot be told"
+        )
     given.set_input_embeddings(_embedding_like(given.get_input_embeddings(), input_rows.matrix))
     head = given.get_output_embeddings()
     if output_rows is not None or not tied:

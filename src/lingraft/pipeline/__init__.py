@@ -1,1 +1,1 @@
-"""The pipeline: what a recipe says, done in order. Planning loads no torch; see :mod:`lingraft.pipeline.adapt` for the method."""
+"""The pipeline: what a recipe says, done in order; :mod:`lingraft.pipeline.adapt` reads like the method."""

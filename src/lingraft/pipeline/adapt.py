@@ -46,8 +46,8 @@ def step_names(recipe: Recipe) -> tuple[str, ...]:
 def adapt(recipe: Recipe, folder: str | Path, *, until: str | None = None, progress: Progress | None = None) -> Run:
     """Adapt a model as a recipe says, and return the run; the same call again goes on where the last one stopped.
 
-    A step whose inputs did not change is skipped. A stage that was killed goes on from its newest sound checkpoint and ends with
-    the weights that it would have had.
+    A step whose inputs did not change is skipped. A stage that was killed goes on from its newest sound checkpoint and
+    ends with the weights that it would have had.
 
     Args:
         recipe: what to do.
@@ -142,7 +142,13 @@ def _export(
 ) -> None:
     def action() -> dict[str, Any]:
         progress.phase("export")
-        texts = [text[:500] for code in recipe.measured_languages() for text in _first(texts_of(run, recipe, code, "validation"), 4)]
+        # Spelled out in a text, a control token is plain text to us and the control token itself to transformers.
+        control = [entry["content"] for entry in expansion.new.raw.get("added_tokens") or ()]
+        texts = [
+            text[:500]
+            for code in recipe.measured_languages()
+            for text in _first(texts_of(run, recipe, code, "validation"), 4)
+        ]
         return export_model(
             load_model(final),
             run.path("model"),
@@ -150,7 +156,7 @@ def _export(
             base_folder=base.base_folder,
             changed=expansion.num_new > 0,
             card=model_card(run.folder),
-            samples=texts,
+            samples=[text for text in texts if not any(token in text for token in control)],
         )
 
     run.step("export", {"stage": _last_stage(run, recipe)}, action)
@@ -177,10 +183,15 @@ def _sample(run: Run, recipe: Recipe, base: Prepared, expansion: VocabularyExpan
         prompts = _prompts(run, recipe)
         settings = {"condition_id": base.documents.condition, "end_id": base.documents.end}
         told = {}
-        for side, folder, tokenizer in (("base", base.base_folder, expansion.old), ("adapted", run.path("model"), expansion.new)):
+        for side, folder, tokenizer in (
+            ("base", base.base_folder, expansion.old),
+            ("adapted", run.path("model"), expansion.new),
+        ):
             model = load_model(folder)
             tokens = recipe.measure.sample_tokens
-            told[side] = [continue_text(model, tokenizer, prompt, max_tokens=tokens, **settings) for _, prompt in prompts]
+            told[side] = [
+                continue_text(model, tokenizer, prompt, max_tokens=tokens, **settings) for _, prompt in prompts
+            ]
         lines = [
             json.dumps({"prompt": prompt, "language": code, "base": before, "adapted": after}, ensure_ascii=False)
             for (code, prompt), before, after in zip(prompts, told["base"], told["adapted"], strict=True)
@@ -188,5 +199,9 @@ def _sample(run: Run, recipe: Recipe, base: Prepared, expansion: VocabularyExpan
         write_file(run.path("samples.jsonl"), "".join(line + "\n" for line in lines))
         return {"prompts": len(prompts)}
 
-    inputs = {"stage": _last_stage(run, recipe), "samples": recipe.measure.samples, "tokens": recipe.measure.sample_tokens}
+    inputs = {
+        "stage": _last_stage(run, recipe),
+        "samples": recipe.measure.samples,
+        "tokens": recipe.measure.sample_tokens,
+    }
     run.step("samples", inputs, action)

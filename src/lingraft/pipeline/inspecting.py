@@ -69,14 +69,24 @@ def open_model(reference: str, *, condition_on: str | None = None, cache: Path |
     return OpenedModel(load_model(folder), tokenizer, folder, condition, condition if end is None else end)
 
 
-def evaluate(opened: OpenedModel, paths: Sequence[str], *, text_field: str = "text", max_bytes: int = 200_000) -> BitsPerByte:
+def evaluate(
+    opened: OpenedModel, paths: Sequence[str], *, text_field: str = "text", max_bytes: int = 200_000
+) -> BitsPerByte:
     """Return the bits per byte of a model on text files (see :mod:`lingraft.measure.bits_per_byte` for the rules)."""
     files = find_files(paths, "text")
     documents = read_files(
-        files, corpus="text", text_field=text_field, bad_lines="error", max_bad_fraction=0.0, rejects=Rejects(), where="text"
+        files,
+        corpus="text",
+        text_field=text_field,
+        bad_lines="error",
+        max_bad_fraction=0.0,
+        rejects=Rejects(),
+        where="text",
     )
     chosen = choose_documents((document.text for document in documents), max_bytes)
-    return measure_bits_per_byte(opened.scorer(), opened.tokenizer, split_lossless(chosen, [opened.tokenizer]).documents)
+    return measure_bits_per_byte(
+        opened.scorer(), opened.tokenizer, split_lossless(chosen, [opened.tokenizer]).documents
+    )
 
 
 def probe(opened: OpenedModel, name: str, options: Mapping[str, Any]) -> list[ProbeScore]:
@@ -109,7 +119,9 @@ def compare_continuations(models: Sequence[OpenedModel], prompts: Sequence[str],
     torch.manual_seed(0)
     return [
         [
-            continue_text(m.model, m.tokenizer, prompt, condition_id=m.condition_id, end_id=m.end_id, max_tokens=max_tokens)
+            continue_text(
+                m.model, m.tokenizer, prompt, condition_id=m.condition_id, end_id=m.end_id, max_tokens=max_tokens
+            )
             for m in models
         ]
         for prompt in prompts

@@ -38,7 +38,11 @@ _MASS_SEGMENTS = 8
 
 
 def bind_probes(recipe: Recipe) -> list[tuple[str, bool, Callable[..., Any]]]:
-    """Return ``(name, whether it is light, bound function)`` of every probe; raises RecipeError on an unknown name or option."""
+    """Return ``(name, whether it is light, bound function)`` of every probe.
+
+    Raises:
+        RecipeError: a name or an option is unknown.
+    """
     bound = []
     for index, choice in enumerate(recipe.measure.probes):
         where = f"measure.probes.{index}"
@@ -74,7 +78,9 @@ class Evaluator:
         self._texts = {code: self._held_out(code) for code in self.recipe.measured_languages()}
 
     def _held_out(self, language: str) -> EvaluationText:
-        texts = choose_documents(texts_of(self.run, self.recipe, language, "validation"), self.recipe.measure.validation_bytes)
+        texts = choose_documents(
+            texts_of(self.run, self.recipe, language, "validation"), self.recipe.measure.validation_bytes
+        )
         return split_lossless(texts, [self.expansion.old, self.expansion.new])
 
     def _scorer(self, model: nn.Module, tokenizer: TokenizerFile) -> Scorer:
@@ -105,7 +111,7 @@ class Evaluator:
         """Measure the expanded model before training.
 
         Raises:
-            ModelError: the source language has become worse than ``embeddings.max_source_rise`` allows: the new rows are wrong.
+            ModelError: the source language has become worse than ``embeddings.max_source_rise`` allows.
         """
         self.run.forget_measurements_of("expanded")
         scorer = self._scorer(model, self.expansion.new)
@@ -119,7 +125,7 @@ class Evaluator:
     def measure_stage(
         self, model: nn.Module, stage: str, tokens: int, start: Path, *, heavy: bool
     ) -> list[Measurement]:
-        """Measure a model during or at the end of a stage; ``start`` holds the weights that the shift is counted from."""
+        """Measure a model during or at the end of a stage; the shift is counted from the weights in ``start``."""
         began = time.perf_counter()
         scorer = self._scorer(model, self.expansion.new)
         rows = self._all_bits(scorer, stage, tokens)
@@ -147,7 +153,9 @@ class Evaluator:
             rows.append(self._difference(stage, tokens, code, bits, before[code]))
         return rows
 
-    def _difference(self, stage: str, tokens: int, language: str, bits: BitsPerByte, before: list[float]) -> Measurement:
+    def _difference(
+        self, stage: str, tokens: int, language: str, bits: BitsPerByte, before: list[float]
+    ) -> Measurement:
         """Return after minus base, with the interval of the paired difference over documents."""
         sizes = [len(text.encode()) for text in self._texts[language].documents]
         changes = [after - then for after, then in zip(bits.document_bits, before, strict=True)]
@@ -186,7 +194,9 @@ class Evaluator:
         mass = probability_mass(model, sequences, condition_id=condition, begin=old, end=new, num_ids=new)
         rows = given.get_input_embeddings().weight.detach().float().norm(dim=1)
         if len(rows) > new:
-            dead = probability_mass(model, sequences, condition_id=condition, begin=new, end=len(rows), num_ids=len(rows))
+            dead = probability_mass(
+                model, sequences, condition_id=condition, begin=new, end=len(rows), num_ids=len(rows)
+            )
             dead_row = [Measurement("expanded", 0, "bits_per_byte/dead_mass", dead, source)]
         else:
             dead_row = []
@@ -202,7 +212,7 @@ class Evaluator:
         for row in rows:
             if row.name == "bits_per_byte/difference" and row.language == source and row.value > limit:
                 raise ModelError(
-                    f"embeddings.input: right after filling the new rows {source} text costs {row.value:+.3f} bits per byte more than "
-                    f"with the base model; at most {limit:+.3f} is allowed (embeddings.max_source_rise). New rows that are too long "
-                    "take probability everywhere: try subword_mean"
+                    f"embeddings.input: right after filling the new rows {source} text costs {row.value:+.3f} bits per "
+                    f"byte more than with the base model; at most {limit:+.3f} is allowed (embeddings.max_source_rise). "
+                    "New rows that are too long take probability everywhere: try subword_mean"
                 )

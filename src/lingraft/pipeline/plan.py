@@ -1,4 +1,4 @@
-"""What a recipe will do, before anything is loaded: stages, tokens, passes, rates, memory, time, and what to watch out for."""
+"""What a recipe will do, before anything is loaded: stages, tokens, passes, rates, memory, time, warnings."""
 
 import os
 import time
@@ -31,17 +31,17 @@ _SAMPLE_BYTES = 300_000
 _WHOLE_BYTES = 6_000_000
 _PACKED_RATIO = {".gz": 3.0, ".zst": 4.0}
 _POINTS = tuple(n / 10 for n in range(10))
-# Bytes that a layer keeps per token and hidden unit for the backward pass; arXiv 2205.05198 counts 34 for 16-bit types without
-# attention scores; autocast keeps fp32 residuals beside them. Checked against measured peaks in benchmarks/memory.py.
+# Bytes that a layer keeps per token and hidden unit for the backward pass; arXiv 2205.05198 counts 34 for 16-bit types
+# without attention scores; autocast keeps fp32 residuals beside them. benchmarks/plan_estimates.py checks them.
 _KEPT_BYTES = {"bf16": 60, "fp32": 90}
 _CHUNK_BYTES = 512 * 4 * 3
-# Share of the plain fp32 matrix-product rate that a training step reaches, measured with SmolLM2-135M on two AVX-512 cores.
+# What a training step reaches of the fp32 matrix-product rate, measured with SmolLM2-135M on two AVX-512 cores.
 _REACHED = {"bf16": 1.2, "fp32": 0.55}
 
 
 @dataclass(frozen=True)
 class CorpusPlan:
-    """A corpus as far as its files tell: training tokens are by the base tokenizer, and after expansion by an estimate."""
+    """A corpus as far as its files tell: training tokens by the base tokenizer, and estimated after expansion."""
 
     name: str
     language: str
@@ -111,7 +111,9 @@ def make_plan(recipe: Recipe) -> Plan:
     corpora = tuple(_plan_corpus(recipe, base, name, samples[name], shrink) for name in recipe.corpora)
     for corpus in corpora:
         if corpus.files:
-            refuse_too_many_epochs(recipe, corpus.name, corpus.needed, corpus.tokens, " (estimated)" if corpus.is_estimate else "")
+            refuse_too_many_epochs(
+                recipe, corpus.name, corpus.needed, corpus.tokens, " (estimated)" if corpus.is_estimate else ""
+            )
     rows = _num_rows(recipe, base)
     rate = _product_rate()
     stages = tuple(_outline(recipe, base, index, rows, rate) for index in range(len(recipe.stages)))
@@ -121,7 +123,9 @@ def make_plan(recipe: Recipe) -> Plan:
 
 def _refuse_long_warmup(stage: Stage, index: int) -> None:
     if warmup_steps(stage) > stage.num_steps:
-        raise RecipeError(f"stages.{index}.lr.warmup: {stage.lr.warmup} is longer than the stage's {stage.tokens} tokens")
+        raise RecipeError(
+            f"stages.{index}.lr.warmup: {stage.lr.warmup} is longer than the stage's {stage.tokens} tokens"
+        )
 
 
 def _refuse_ids_beyond_the_matrix(base: BaseDescription) -> None:
@@ -137,8 +141,8 @@ def _refuse_two_methods_for_one_matrix(recipe: Recipe, base: BaseDescription) ->
     chosen = recipe.embeddings
     if base.is_tied and chosen.output not in (None, chosen.input):
         raise RecipeError(
-            f"embeddings.output: {chosen.output!r} differs from embeddings.input {chosen.input!r}, but the base model has one matrix for "
-            "both sides"
+            f"embeddings.output: {chosen.output!r} differs from embeddings.input {chosen.input!r}, but the base model "
+            "has one matrix for both sides"
         )
 
 
@@ -215,8 +219,8 @@ def _estimate_expansion(
 ) -> tuple[dict[str, float], tuple[float, float] | None]:
     """Return, per language, tokens after over tokens before expansion, and the target's fertility before and after.
 
-    A small vocabulary is learned on a sample, rare tokens being admitted in proportion; the real one is learned on more text
-    and does a little better.
+    A small vocabulary is learned on a sample, rare tokens being admitted in proportion; the real one is learned on more
+    text and does a little better.
     """
     target = recipe.languages.target
     texts = [t for name, s in samples.items() if recipe.language_of(name) == target for t in _cut(s.texts)]
@@ -273,7 +277,11 @@ def _outline(recipe: Recipe, base: BaseDescription, index: int, rows: int, rate:
     stage, schedule = recipe.stages[index], stage_schedule(recipe, index)
     tables = base.hidden_size * (1 if base.is_tied else 2)
     parameters = base.num_parameters + (rows - base.num_rows) * tables
-    trainable = {"all": parameters, "embeddings": rows * tables, "new_embeddings": recipe.vocabulary.new_tokens * tables}
+    trainable = {
+        "all": parameters,
+        "embeddings": rows * tables,
+        "new_embeddings": recipe.vocabulary.new_tokens * tables,
+    }
     learning = trainable[stage.train] if isinstance(stage.train, str) else parameters
     steps, warmup = stage.num_steps, warmup_steps(stage)
     rates = tuple(
@@ -297,13 +305,15 @@ def _outline(recipe: Recipe, base: BaseDescription, index: int, rows: int, rate:
         mix=tuple(dict(schedule(point)) for point in _POINTS),
         rates=rates,
         trainable=learning,
-        memory_bytes=_memory(recipe, base, stage, parameters, rows * tables if learning < parameters else parameters, rows),
+        memory_bytes=_memory(
+            recipe, base, stage, parameters, rows * tables if learning < parameters else parameters, rows
+        ),
         seconds=passes * parameters * tokens / (rate * _REACHED[recipe.precision]),
     )
 
 
 def _memory(recipe: Recipe, base: BaseDescription, stage: Stage, parameters: int, stepped: int, rows: int) -> int:
-    """Return peak bytes: fp32 weights, gradients, two moments, the average's anchor, kept activations, one chunk of logits."""
+    """Return peak bytes: fp32 weights, gradients, moments, the average's anchor, activations, a chunk of logits."""
     weights = 4 * parameters + 4 * stepped * (3 + (1 if stage.ema else 0))
     tokens = stage.batch.micro_batch * stage.batch.sequence_length
     activations = tokens * base.hidden_size * base.num_layers * _KEPT_BYTES[recipe.precision]
@@ -328,11 +338,14 @@ def _warnings(recipe: Recipe, corpora: tuple[CorpusPlan, ...], stages: tuple[Sta
         has_source = any(mix.get(name, 0) > 0 for mix in outline.mix for name in speakers)
         if not has_source and outline.stage.train == "embeddings":
             yield (
-                f"stages.{index}: every row trains and no {source} text is in the mix: old rows move away from the body and {source} "
-                "gets worse; train new_embeddings, or add replay"
+                f"stages.{index}: every row trains and no {source} text is in the mix: old rows move away from the "
+                f"body and {source} gets worse; train new_embeddings, or add replay"
             )
         elif not has_source and outline.stage.train == "all" and outline.stage.ema is None:
-            yield f"stages.{index}: no {source} text and no averaging: in-context learning collapses early (arXiv 2506.00288)"
+            yield (
+                f"stages.{index}: no {source} text and no averaging: in-context learning collapses early "
+                "(arXiv 2506.00288)"
+            )
     for corpus in corpora:
         if not corpus.files:
             yield f"corpora.{corpus.name}: a hub data set; its size is known only once it has been read"
@@ -343,7 +356,8 @@ def _warnings(recipe: Recipe, corpora: tuple[CorpusPlan, ...], stages: tuple[Sta
     available = _available_memory()
     worst = max(outline.memory_bytes for outline in stages)
     if recipe.device != "cuda" and available and worst > available:
-        yield f"about {worst / 2**30:.1f} GiB are needed at the peak, {available / 2**30:.1f} GiB are free: smaller micro_batch"
+        need, free = worst / 2**30, available / 2**30
+        yield f"about {need:.1f} GiB are needed at the peak, {free:.1f} GiB are free: smaller micro_batch"
     if recipe.total_tokens < 10_000:
         yield f"only {format_tokens(recipe.total_tokens)} training tokens in all"
 

@@ -4,12 +4,22 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from lingraft.corpus import TokenStore, build_store, find_files, open_store, prepare_corpus, read_prepared, source_fingerprint, store_name
+from lingraft.corpus import (
+    TokenStore,
+    build_store,
+    find_files,
+    open_store,
+    prepare_corpus,
+    read_prepared,
+    source_fingerprint,
+    store_name,
+)
 from lingraft.embeddings import InitContext, fill_rows, init_methods
 from lingraft.errors import CorpusError
 from lingraft.measure.probes import probes
@@ -38,7 +48,15 @@ from lingraft.vocabulary import (
     segmentation_drift,
 )
 
-__all__ = ["Prepared", "prepare_base", "prepare_corpora", "prepare_embeddings", "prepare_stores", "prepare_vocabulary", "texts_of"]
+__all__ = [
+    "Prepared",
+    "prepare_base",
+    "prepare_corpora",
+    "prepare_embeddings",
+    "prepare_stores",
+    "prepare_vocabulary",
+    "texts_of",
+]
 
 
 @dataclass(frozen=True)
@@ -63,6 +81,7 @@ def prepare_corpora(run: Run, recipe: Recipe, progress: Progress) -> None:
         options: dict[str, Any] = {
             "paths": corpus.paths,
             "split": corpus.split,
+            "config": corpus.config,
             "revision": corpus.revision,
             "text_field": corpus.text,
             "bad_lines": corpus.bad_lines,
@@ -74,8 +93,11 @@ def prepare_corpora(run: Run, recipe: Recipe, progress: Progress) -> None:
             "validation": corpus.validation,
             "split_by": corpus.split_by,
         }
-        inputs = {"options": options | {"paths": [Path(p).name for p in corpus.paths]}, "sources": source_fingerprint(files)}
-        run.step(f"corpus-{name}", inputs, lambda n=name, o=options: prepare_corpus(n, run.path("corpora", n), **o))
+        inputs = {
+            "options": options | {"paths": [Path(p).name for p in corpus.paths]},
+            "sources": source_fingerprint(files),
+        }
+        run.step(f"corpus-{name}", inputs, partial(prepare_corpus, name, run.path("corpora", name), **options))
 
 
 def texts_of(run: Run, recipe: Recipe, language: str, side: str) -> Iterator[str]:
@@ -96,7 +118,9 @@ def prepare_base(run: Run, recipe: Recipe, progress: Progress) -> Prepared:
         assert location.path is not None
         path = location.path
         inputs = {"file": path.name, "sha256": source_fingerprint([path])}
-        run.step("base", inputs, lambda: {"folder": publish_folder(run.path("base"), lambda f: convert_gguf(path, f)).name})
+        run.step(
+            "base", inputs, lambda: {"folder": publish_folder(run.path("base"), lambda f: convert_gguf(path, f)).name}
+        )
         folder = run.path("base")
     else:
         folder = fetch_folder(location)
@@ -112,7 +136,11 @@ def prepare_vocabulary(run: Run, recipe: Recipe, base: Prepared, progress: Progr
         GateError: it was, and failed a check; the verdicts are in ``vocabulary/gates.json`` all the same.
     """
     progress.phase("vocabulary")
-    inputs = {"vocabulary": recipe.vocabulary.model_dump(), "tokenizer": base.tokenizer.sha256, "corpora": _corpora_key(run, recipe)}
+    inputs = {
+        "vocabulary": recipe.vocabulary.model_dump(),
+        "tokenizer": base.tokenizer.sha256,
+        "corpora": _corpora_key(run, recipe),
+    }
     run.step("vocabulary", inputs, lambda: _expand(run, recipe, base, progress))
     return open_expansion(run.path("vocabulary"), base.tokenizer)
 
@@ -131,6 +159,7 @@ def _expand(run: Run, recipe: Recipe, base: Prepared, progress: Progress) -> dic
     source, target = recipe.languages.source, recipe.languages.target
     protected = [*texts_of(run, recipe, source, "train"), *_probe_prompts(recipe)]
     learning = list(texts_of(run, recipe, target, "train"))
+    pinned = frozenset(dominant_scripts(learning) - dominant_scripts(protected))
     if recipe.vocabulary.method == "keep":
         expansion = keep_vocabulary(base.tokenizer)
     else:
@@ -140,13 +169,13 @@ def _expand(run: Run, recipe: Recipe, base: Prepared, progress: Progress) -> dic
             max_characters=recipe.vocabulary.max_characters,
             veto_per_million=recipe.vocabulary.veto_per_million,
             allow_digits=recipe.vocabulary.allow_digits,
-            pinned_scripts=frozenset(dominant_scripts(learning) - dominant_scripts(protected)),
+            pinned_scripts=pinned,
         )
         expansion = expand_byte_bpe(base.tokenizer, learning, protected, options)
         if expansion.num_new < recipe.vocabulary.new_tokens:
             progress.note(
-                f"vocabulary: {expansion.num_new} of {recipe.vocabulary.new_tokens} tokens were learned; no other pair occurs "
-                f"{recipe.vocabulary.min_count} times and is admitted (vocabulary.min_count)"
+                f"vocabulary: {expansion.num_new} of {recipe.vocabulary.new_tokens} tokens were learned; no other pair "
+                f"occurs {recipe.vocabulary.min_count} times and is admitted (vocabulary.min_count)"
             )
     held_out = {code: list(texts_of(run, recipe, code, "validation")) for code in (source, target)}
     texts = AuditTexts(
@@ -155,6 +184,7 @@ def _expand(run: Run, recipe: Recipe, base: Prepared, progress: Progress) -> dic
         source=held_out[source],
         max_source_drift=recipe.vocabulary.max_source_drift,
         exact_protection=recipe.vocabulary.veto_per_million == 0,
+        pinned_scripts=pinned,
     )
     gates = audit_expansion(expansion, texts)
 
@@ -181,7 +211,9 @@ def _probe_prompts(recipe: Recipe) -> list[str]:
     return [f"{item.prompt} {member}\n" for item in items for member in item.members]
 
 
-def _vocabulary_rows(expansion: VocabularyExpansion, held_out: dict[str, list[str]], source: str) -> Iterator[Measurement]:
+def _vocabulary_rows(
+    expansion: VocabularyExpansion, held_out: dict[str, list[str]], source: str
+) -> Iterator[Measurement]:
     for language, texts in held_out.items():
         for stage, tokenizer in (("base", expansion.old), ("expanded", expansion.new)):
             fertility = measure_fertility(tokenizer, texts)
@@ -191,16 +223,19 @@ def _vocabulary_rows(expansion: VocabularyExpansion, held_out: dict[str, list[st
     yield Measurement("expanded", 0, "segmentation_drift", changed / max(1, total), source, count=total)
 
 
-def prepare_stores(run: Run, recipe: Recipe, base: Prepared, tokenizer: TokenizerFile, progress: Progress) -> dict[str, TokenStore]:
+def prepare_stores(
+    run: Run, recipe: Recipe, base: Prepared, tokenizer: TokenizerFile, progress: Progress
+) -> dict[str, TokenStore]:
     """Return the token store of every corpus that a stage trains on, made once per tokenizer and text.
 
     Raises:
-        CorpusError: a corpus has too few tokens for its share, now that they are counted; no weight has been loaded yet.
+        CorpusError: a corpus has too few tokens for its share, now that they are counted.
     """
     stores = {}
     for name in recipe.corpora:
         needed = sum(
-            stage_quotas(recipe, index)[1].get(name, 0) * stage.batch.sequence_length for index, stage in enumerate(recipe.stages)
+            stage_quotas(recipe, index)[1].get(name, 0) * stage.batch.sequence_length
+            for index, stage in enumerate(recipe.stages)
         )
         if needed:
             progress.phase(f"tokens of {name}")
@@ -225,8 +260,10 @@ def _store(run: Run, name: str, base: Prepared, tokenizer: TokenizerFile) -> Tok
     return open_store(folder, **keys)
 
 
-def prepare_embeddings(run: Run, recipe: Recipe, base: Prepared, expansion: VocabularyExpansion, progress: Progress) -> Path:
-    """Return the folder of the expanded model: old rows bit for bit, new rows by the chosen methods, origins beside them."""
+def prepare_embeddings(
+    run: Run, recipe: Recipe, base: Prepared, expansion: VocabularyExpansion, progress: Progress
+) -> Path:
+    """Return the folder of the expanded model: old rows bit for bit, new rows by the chosen methods."""
     progress.phase("initial embeddings")
     inputs = {
         "embeddings": recipe.embeddings.model_dump(exclude={"max_source_rise"}),
@@ -260,11 +297,24 @@ def _initialise(run: Run, recipe: Recipe, base: Prepared, expansion: VocabularyE
 
     def fill(folder: Path) -> None:
         (folder / "model").mkdir()
-        save_model(model, folder / "model", tokenizer=expansion.new, base_folder=base.base_folder, changed=expansion.num_new > 0)
+        save_model(
+            model,
+            folder / "model",
+            tokenizer=expansion.new,
+            base_folder=base.base_folder,
+            changed=expansion.num_new > 0,
+        )
         check_folder(folder / "model")
         for side, embeddings in filled.items():
-            lines = (json.dumps([i, o.kind, o.method, list(o.pieces)]) for i, o in enumerate(embeddings.origins) if o.kind != "copied")
+            lines = (
+                json.dumps([i, o.kind, o.method, list(o.pieces)])
+                for i, o in enumerate(embeddings.origins)
+                if o.kind != "copied"
+            )
             (folder / f"origins-{side}.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
 
     publish_folder(run.path("embeddings"), fill)
-    return {side: embeddings.counts() for side, embeddings in filled.items()} | {"tied": tied, "rows": len(filled["input"].matrix)}
+    return {side: embeddings.counts() for side, embeddings in filled.items()} | {
+        "tied": tied,
+        "rows": len(filled["input"].matrix),
+    }

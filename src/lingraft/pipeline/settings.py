@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class DocumentTokens:
-    """Ids at the borders of documents: ``start`` (or none) and ``end``, and the one that likelihoods are conditioned on."""
+    """Ids at the borders of documents (``start`` may be none), and the one that likelihoods are conditioned on."""
 
     start: int | None
     end: int
@@ -93,8 +93,9 @@ def refuse_too_many_epochs(recipe: Recipe, corpus: str, needed: float, available
     epochs = needed / available if available else float("inf")
     if epochs > limit:
         raise CorpusError(
-            f"corpora.{corpus}: its share is {needed:,.0f} tokens and it has {available:,.0f}{what}: {epochs:.1f} passes, at most "
-            f"{limit:g} are allowed (corpora.{corpus}.max_epochs); give it more text, a smaller share, or fewer tokens to the stages"
+            f"corpora.{corpus}: its share is {needed:,.0f} tokens and it has {available:,.0f}{what}: {epochs:.1f} passes, "
+            f"at most {limit:g} are allowed (corpora.{corpus}.max_epochs); give it more text, a smaller share, or fewer "
+            "tokens to the stages"
         )
 
 

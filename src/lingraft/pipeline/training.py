@@ -81,7 +81,9 @@ class StageRunner:
         return self.run.step(f"stage-{index + 1}-{stage.name}", inputs, lambda: self._train(index))
 
     def _start(self, index: int) -> Path:
-        return self.expanded if index == 0 else stage_folder(self.run, index - 1, self.recipe.stages[index - 1]) / "model"
+        return (
+            self.expanded if index == 0 else stage_folder(self.run, index - 1, self.recipe.stages[index - 1]) / "model"
+        )
 
     def _start_digest(self, index: int) -> Any:
         name = "embeddings" if index == 0 else f"stage-{index}-{self.recipe.stages[index - 1].name}"
@@ -213,7 +215,11 @@ class StageRunner:
             Measurement(stage.name, tokens, "tokens_per_second", report.tokens / seconds),
         ]
         for corpus, loss in report.losses.items():
-            rows.append(Measurement(stage.name, tokens, "loss", loss, self.recipe.language_of(corpus), count=report.counts[corpus]))
+            rows.append(
+                Measurement(
+                    stage.name, tokens, "loss", loss, self.recipe.language_of(corpus), count=report.counts[corpus]
+                )
+            )
             rows.append(Measurement(stage.name, tokens, "share", report.counts[corpus] / report.tokens, corpus))
         return rows
 

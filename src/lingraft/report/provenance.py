@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lingraft.recipe import differing_paths
+from lingraft.recipe_file import differing_paths
 from lingraft.report.blocks import (
     Figures,
     code_block,

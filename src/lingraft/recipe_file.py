@@ -1,0 +1,113 @@
+"""Recipes as files: read with every fault named by its line, and written out whole."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from lingraft.errors import RecipeError
+from lingraft.recipe import Recipe
+from lingraft.strict_yaml import LinedValue, dump_yaml, parse_value, parse_yaml, set_path
+
+__all__ = ["differing_paths", "dump_recipe", "load_recipe", "parse_recipe"]
+
+
+def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Return the recipe in a YAML file, with ``path=value`` overrides put over it.
+
+    Relative paths in it are relative to the file's own folder.
+
+    Raises:
+        RecipeError: the file is missing, is not strict YAML, or says something that cannot be used; all
+            faults are listed, each with file, line, recipe path, value and what is allowed.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise RecipeError(f"{path}: no such recipe file")
+    try:
+        document = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{path}: byte {error.start} is not UTF-8") from error
+    if not isinstance(document.value, dict):
+        raise RecipeError(f"{path}: a recipe is a mapping of keys to values, not {type(document.value).__name__}")
+    _make_paths_absolute(document.value, path.parent)
+    for override in overrides:
+        dotted, separator, text = override.partition("=")
+        if not separator or not dotted:
+            raise RecipeError(f"--set {override}: write path=value, as in stages.1.mix.en=0.2")
+        set_path(document.value, dotted, parse_value(text))
+    return _validate(document)
+
+
+def parse_recipe(text: str, source: str) -> Recipe:
+    """Return the recipe in a YAML text, its paths as they stand; raises as :func:`load_recipe` does."""
+    return _validate(parse_yaml(text, source))
+
+
+def _make_paths_absolute(raw: dict[str, Any], folder: Path) -> None:
+    """Read relative corpus and model paths from the recipe's own folder; hub names are left alone."""
+    folder = folder.resolve()
+    corpora = raw.get("corpora")
+    for corpus in corpora.values() if isinstance(corpora, dict) else ():
+        if isinstance(corpus, dict) and "split" not in corpus:
+            given = corpus.get("path")
+            if isinstance(given, str):
+                corpus["path"] = str(folder / given)
+            elif isinstance(given, list):
+                corpus["path"] = [str(folder / item) if isinstance(item, str) else item for item in given]
+    base = raw.get("base_model")
+    if isinstance(base, str) and (base.startswith(".") or (folder / base).exists()):
+        raw["base_model"] = str(folder / base)
+
+
+def _validate(document: LinedValue) -> Recipe:
+    try:
+        return Recipe.model_validate(document.value)
+    except ValidationError as error:
+        # A list with faulty items is also called too short, because pydantic counts the sound ones.
+        details = [detail for detail in error.errors() if detail["type"] != "too_short" or not detail["input"]]
+        raise RecipeError("\n".join(_describe(document, detail) for detail in details)) from error
+
+
+def _describe(document: LinedValue, detail: Any) -> str:
+    path = _path_in(document.value, detail["loc"], is_missing=detail["type"] == "missing")
+    tail = detail.get("ctx", {}).get("tail", ())
+    path += tail if isinstance(tail, tuple) else (tail,)
+    message = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] not in ("unknown_key", "inconsistent", "value_error", "missing"):
+        message += f" (given: {detail['input']!r})"
+    return f"{document.where(path)}: {message}"
+
+
+def _path_in(value: Any, location: Sequence[str | int], *, is_missing: bool) -> tuple[str | int, ...]:
+    """Return the parts of pydantic's location that the document has; it also names branches of unions and options."""
+    path: list[str | int] = []
+    for part in location:
+        has_key = isinstance(value, dict) and part in value
+        has_index = isinstance(value, list) and isinstance(part, int) and part < len(value)
+        if has_key or has_index:
+            path.append(part)
+            value = value[part]
+    return (*path, location[-1]) if is_missing else tuple(path)
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """Return the resolved recipe as YAML: every option, defaults included; reading it gives an equal recipe."""
+    return dump_yaml(recipe.model_dump(mode="json"))
+
+
+def differing_paths(one: Recipe, other: Recipe) -> list[str]:
+    """Return ``path: a → b`` for every value in which two recipes differ."""
+    left, right = dict(_flatten(one.model_dump(mode="json"))), dict(_flatten(other.model_dump(mode="json")))
+    paths = sorted(left.keys() | right.keys())
+    return [f"{p}: {left.get(p)!r} → {right.get(p)!r}" for p in paths if left.get(p) != right.get(p)]
+
+
+def _flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict | list) and value:
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, child in items:
+            yield from _flatten(child, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, value

@@ -208,7 +208,7 @@ class InterruptAtStep(Silent):
     def stage(self, name: str, num_steps: int, tokens_per_step: int, done: int) -> None:
         self.stages += 1
 
-    def step(self, step: int, losses: dict[str, float], learning_rate: float) -> None:
+    def step(self, step: int, losses: dict[str, float], learning_rate: float, tokens_per_second: float) -> None:
         if self.stages == 2 and step == 3:
             signal.raise_signal(signal.SIGINT)
 

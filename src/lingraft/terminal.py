@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -17,7 +18,18 @@ if TYPE_CHECKING:
 
 __all__ = ["TerminalProgress", "show_plan"]
 
-_HEADLINES = ("bits_per_byte", "probe/random_copy/accuracy", "probe/copain/exact_match", "fertility", "shift/mean_l2")
+_HEADLINES = {
+    "bits_per_byte": "bits per byte",
+    "probe/random_copy/accuracy": "copying",
+    "probe/copain/exact_match": "Copain",
+    "fertility": "tokens a word",
+    "shift/mean_l2": "shift",
+}
+
+
+def _plain(text: str) -> str:
+    """Return text that is shown as it is: no escape codes, and brackets that are not markup."""
+    return escape(visible(text))
 
 
 class TerminalProgress:
@@ -45,11 +57,11 @@ class TerminalProgress:
     def phase(self, title: str) -> None:
         """Begin a part of the run."""
         self.close()
-        self._line(f"[bold]{visible(title)}[/bold]")
+        self._line(f"[bold]{_plain(title)}[/bold]")
 
     def note(self, text: str) -> None:
         """Show a remark."""
-        self._line(f"[yellow]{visible(text)}[/yellow]")
+        self._line(f"[yellow]{_plain(text)}[/yellow]")
 
     def _line(self, text: str) -> None:
         minutes, seconds = divmod(int(time.perf_counter() - self._began), 60)
@@ -62,42 +74,43 @@ class TerminalProgress:
         if self._console.is_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"))
             self._bar = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=self._console)
-            self._task = self._bar.add_task(visible(name), total=num_steps, completed=done, state="")
+            self._task = self._bar.add_task(_plain(name), total=num_steps, completed=done, state="")
             self._bar.start()
 
-    def step(self, step: int, losses: dict[str, float], learning_rate: float) -> None:
-        """Show a step."""
+    def step(self, step: int, losses: dict[str, float], learning_rate: float, tokens_per_second: float) -> None:
+        """Show a step; the time left counts what measuring has cost so far."""
         now = time.perf_counter()
         first, began = self._first or (step, now)
         self._first = (first, began)
-        speed = (step - first) * self._tokens_per_step / (now - began) if step > first else 0.0
+        left = (self._num_steps - step) * (now - began) / (step - first) if step > first else None
         shown = " ".join(f"{name} {loss:.3f}" for name, loss in losses.items())
         seen, whole = (format_tokens(n * self._tokens_per_step) for n in (step, self._num_steps))
-        tokens = f"{seen}/{whole} tokens"
-        state = f"{tokens}  {speed:,.0f} tok/s  loss {visible(shown)}  lr {learning_rate:.2g}"
+        state = f"{seen}/{whole} tokens  {tokens_per_second:,.0f} tok/s  loss {_plain(shown)}  lr {learning_rate:.2g}"
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=step, state=state)
         elif now - self._said > 10 or step == self._num_steps:
             self._said = now
-            left = (self._num_steps - step) * self._tokens_per_step / speed if speed else 0.0
-            self._line(f"step {step}/{self._num_steps}  {state}  {left:,.0f} s left")
+            self._line(f"step {step}/{self._num_steps}  {state}" + (f"  {left:,.0f} s left" if left else ""))
 
     def measured(self, rows: Sequence[Measurement]) -> None:
         """Show the headline numbers of a measurement."""
-        shown = [
-            f"{row.name.split('/')[-1]} {row.language or ''}".strip() + f" {row.value:.3f}"
-            for row in rows
-            if row.name in _HEADLINES
-        ]
-        if shown:
-            self._line(f"  measured {visible(rows[0].stage)}: {'  '.join(map(visible, shown))}")
+        chosen = [row for row in rows if row.name in _HEADLINES]
+        stages = dict.fromkeys(row.stage for row in chosen)
+        for stage in stages:
+            shown = [_headline(row) for row in chosen if row.stage == stage]
+            self._line(f"  measured {_plain(stage)}: {'  '.join(map(_plain, shown))}")
+
+
+def _headline(row: Measurement) -> str:
+    name = _HEADLINES[row.name]
+    return f"{name} {row.language} {row.value:.3f}" if row.language else f"{name} {row.value:.3f}"
 
 
 def show_plan(plan: "Plan", console: Console) -> None:
     """Print a plan: corpora, stages, mix and rate over time, size, memory, time, warnings."""
     recipe, base = plan.recipe, plan.base
     console.print(
-        f"[bold]{visible(recipe.name)}[/bold]: {visible(plan.base_name)} learns {recipe.languages.target}",
+        f"[bold]{_plain(recipe.name)}[/bold]: {_plain(plan.base_name)} learns {recipe.languages.target}",
         highlight=False,
     )
     rows = (
@@ -119,7 +132,7 @@ def show_plan(plan: "Plan", console: Console) -> None:
     for outline in plan.stages:
         console.print(_course_table(outline.stage.name, outline.mix, outline.rates))
     for warning in plan.warnings:
-        console.print(f"[yellow]warning:[/yellow] {visible(warning)}", highlight=False)
+        console.print(f"[yellow]warning:[/yellow] {_plain(warning)}", highlight=False)
 
 
 def _corpora_table(plan: "Plan") -> Table:
@@ -134,7 +147,7 @@ def _corpora_table(plan: "Plan") -> Table:
             else ["?"] * 3
         )
         passes = f"{corpus.epochs:.2f}" if corpus.files else "?"
-        table.add_row(visible(corpus.name), corpus.language, *size, format_tokens(corpus.needed), passes)
+        table.add_row(_plain(corpus.name), corpus.language, *size, format_tokens(corpus.needed), passes)
     return table
 
 
@@ -145,12 +158,12 @@ def _stages_table(plan: "Plan") -> Table:
     columns = []
     for outline in plan.stages:
         stage = outline.stage
-        table.add_column(visible(stage.name), justify="right")
+        table.add_column(_plain(stage.name), justify="right")
         trains = stage.train if isinstance(stage.train, str) else ", ".join(stage.train)
         ema = f"{stage.ema.kind}, {stage.ema.decay:g} every {stage.ema.every}" if stage.ema else "none"
         columns.append(
             {
-                "trains": f"{visible(trains)} ({format_tokens(outline.trainable)} weights)",
+                "trains": f"{_plain(trains)} ({format_tokens(outline.trainable)} weights)",
                 "tokens": format_tokens(outline.tokens),
                 "steps": f"{outline.num_steps:,} of {format_tokens(stage.batch.tokens)} tokens",
                 "sequences": f"{stage.batch.sequences} of {stage.batch.sequence_length} tokens",
@@ -172,12 +185,12 @@ def _duration(seconds: float) -> str:
 
 
 def _course_table(name: str, mix: Sequence[dict[str, float]], rates: Sequence[float]) -> Table:
-    table = Table(title=f"{visible(name)} over time", title_justify="left")
+    table = Table(title=f"{_plain(name)} over time", title_justify="left")
     table.add_column("")
     points = [point for point in range(len(rates)) if point % 2 == 0 or point == 1]
     for point in points:
         table.add_column(f"{point * 100 // len(rates)} %", justify="right", no_wrap=True)
     for corpus in dict.fromkeys(name for mixture in mix for name in mixture):
-        table.add_row(visible(corpus), *(f"{mix[point].get(corpus, 0):.0%}" for point in points))
+        table.add_row(_plain(corpus), *(f"{mix[point].get(corpus, 0):.0%}" for point in points))
     table.add_row("rate", *(f"{rates[point]:.1e}" for point in points))
     return table

@@ -213,6 +213,6 @@ class Evaluator:
             if row.name == "bits_per_byte/difference" and row.language == source and row.value > limit:
                 raise ModelError(
                     f"embeddings.input: right after filling the new rows {source} text costs {row.value:+.3f} bits per "
-                    f"byte more than with the base model; at most {limit:+.3f} is allowed (embeddings.max_source_rise). "
-                    "New rows that are too long take probability everywhere: try subword_mean"
+                    f"byte more than with the base model; at most {limit:+.3f} is allowed (embeddings.max_source_rise)."
+                    " New rows that are too long take probability everywhere: try subword_mean"
                 )

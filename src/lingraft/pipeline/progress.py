@@ -21,8 +21,8 @@ class Progress(Protocol):
     def stage(self, name: str, num_steps: int, tokens_per_step: int, done: int) -> None:
         """A stage begins, or goes on after ``done`` steps."""
 
-    def step(self, step: int, losses: dict[str, float], learning_rate: float) -> None:
-        """A step is done; losses are nats per token by corpus."""
+    def step(self, step: int, losses: dict[str, float], learning_rate: float, tokens_per_second: float) -> None:
+        """A step is done; losses are nats per token by corpus, the speed is of training alone."""
 
     def measured(self, rows: Sequence[Measurement]) -> None:
         """Something was measured."""
@@ -40,7 +40,7 @@ class Silent:
     def stage(self, name: str, num_steps: int, tokens_per_step: int, done: int) -> None:
         """Say nothing."""
 
-    def step(self, step: int, losses: dict[str, float], learning_rate: float) -> None:
+    def step(self, step: int, losses: dict[str, float], learning_rate: float, tokens_per_second: float) -> None:
         """Say nothing."""
 
     def measured(self, rows: Sequence[Measurement]) -> None:

@@ -93,9 +93,9 @@ def refuse_too_many_epochs(recipe: Recipe, corpus: str, needed: float, available
     epochs = needed / available if available else float("inf")
     if epochs > limit:
         raise CorpusError(
-            f"corpora.{corpus}: its share is {needed:,.0f} tokens and it has {available:,.0f}{what}: {epochs:.1f} passes, "
-            f"at most {limit:g} are allowed (corpora.{corpus}.max_epochs); give it more text, a smaller share, or fewer "
-            "tokens to the stages"
+            f"corpora.{corpus}: its share is {needed:,.0f} tokens and it has {available:,.0f}{what}: "
+            f"{epochs:.1f} passes, at most {limit:g} are allowed (corpora.{corpus}.max_epochs); give it more text, "
+            "a smaller share, or fewer tokens to the stages"
         )
 
 

@@ -186,8 +186,9 @@ class StageRunner:
         self.progress.stage(stage.name, stage.num_steps, per_step, 0)
 
         def on_step(report: StepReport) -> None:
-            run.measure(self._step_rows(stage, before + report.step * per_step, report, clock.lap()))
-            self.progress.step(report.step, dict(report.losses), report.learning_rate)
+            seconds = clock.lap()
+            run.measure(self._step_rows(stage, before + report.step * per_step, report, seconds))
+            self.progress.step(report.step, dict(report.losses), report.learning_rate, report.tokens / seconds)
 
         def measure(step: int) -> None:
             heavy = step == stage.num_steps

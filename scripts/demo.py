@@ -120,6 +120,8 @@ def _promises(folder: Path, whole: Path, killed: Path, *, short: bool) -> Iterat
     yield "held-out English keeps its tokens", gates["T2 source drift"]["found"], drift < 0.01
     before, after = (_value(rows, stage, "probe/random_copy/accuracy") for stage in ("base", final))
     yield "random copying, before and after", f"{before:.1%} → {after:.1%}", True
+    still = (Run(folder).finished("stage-1-embeddings-only") or {"record": {}})["record"].get("frozen_pieces", 0)
+    yield "the first stage moved nothing but new rows", f"{still} frozen pieces, the same bits as before", still > 0
     one, other = _weights(whole), _weights(killed)
     yield (
         "killed and resumed: the same weights",

@@ -1,5 +1,7 @@
 """The command line: each verb is one function of the Python API. torch is imported inside the verbs that need it."""
 
+import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,7 +58,7 @@ stages:
 def _console() -> Any:
     from rich.console import Console
 
-    return Console()
+    return Console(emoji=False)
 
 
 def _load(recipe: Path, overrides: list[str] | None) -> Any:
@@ -78,6 +80,7 @@ def init(
 
     from lingraft.errors import RecipeError
     from lingraft.recipe_file import parse_recipe
+    from lingraft.run import write_file
 
     if to.exists():
         raise RecipeError(f"{to} is there already; nothing was written")
@@ -86,17 +89,23 @@ def init(
         if not (separator and name and path):
             raise RecipeError(f"--corpus {name}: write NAME=PATH, as in eu=data/eu")
     quote = json.dumps  # a JSON string is a YAML string, and no language code is read as a truth value
-    lines = "".join(f"  {quote(name)}: {{path: {quote(path)}}}\n" for name, _, path in pairs)
+    lines = "".join(f"  {quote(name)}: {{path: {quote(_seen_from(to.parent, path))}}}\n" for name, _, path in pairs)
+    model = re.sub(r"[^A-Za-z0-9._-]+", "-", base_model.rstrip("/").split("/")[-1].split(":")[-1]).strip("._-")
     text = _RECIPE.format(
-        name=f"{base_model.rstrip('/').split('/')[-1].split(':')[-1]}-{target}",
-        base=quote(base_model),
+        name=f"{model or 'model'}-{target}",
+        base=quote(_seen_from(to.parent, base_model) if Path(base_model).exists() else base_model),
         source=quote(source),
         target=quote(target),
         corpora=lines,
     )
     parse_recipe(text, str(to))
-    to.write_text(text, encoding="utf-8")
+    write_file(to, text)
     print(f"{to} is written; see what it comes to with: lingraft plan {to}")
+
+
+def _seen_from(folder: Path, path: str) -> str:
+    """Return a path of the command line as a recipe in ``folder`` must write it: relative to itself."""
+    return path if Path(path).is_absolute() else os.path.relpath(path, folder)
 
 
 @app.command()
@@ -116,7 +125,11 @@ def run(
     until: Annotated[str | None, typer.Option(help="stop after this step")] = None,
 ) -> None:
     """Do what a recipe says; the same command again goes on where it stopped."""
-    _adapt(recipe, overrides, to, until)
+    folder = _adapt(recipe, overrides, to, until).folder
+    if until is None:
+        print(f"model:  {folder / 'model'}\nreport: {folder / 'report.html'}")
+    else:
+        print(f"stopped after {until} as asked; the same command without --until goes on ({folder})")
 
 
 def _adapt(recipe: Path, overrides: list[str] | None, to: Path | None, until: str | None) -> Any:
@@ -125,21 +138,16 @@ def _adapt(recipe: Path, overrides: list[str] | None, to: Path | None, until: st
     console = _console()
     resolved = _load(recipe, overrides)
     folder = to or Path("runs") / resolved.name
+    from lingraft.errors import InterruptedRunError
     from lingraft.pipeline.adapt import adapt
 
     progress = TerminalProgress(console)
     try:
         done = adapt(resolved, folder, until=until, progress=progress)
+    except KeyboardInterrupt as stop:
+        raise InterruptedRunError("stopped at once; what came after the last checkpoint is lost") from stop
     finally:
         progress.close()
-    if until is None:
-        console.print(f"model:  {folder / 'model'}\nreport: {folder / 'report.html'}", highlight=False, soft_wrap=True)
-    else:
-        console.print(
-            f"stopped after {until} as asked; the same command without --until goes on ({folder})",
-            highlight=False,
-            soft_wrap=True,
-        )
     return done
 
 
@@ -179,10 +187,15 @@ def probe(
     condition_on: ConditionOn = None,
 ) -> None:
     """Run one probe of in-context learning."""
+    from lingraft.errors import RecipeError
     from lingraft.pipeline import inspecting
     from lingraft.strict_yaml import parse_value
 
-    chosen = {key: parse_value(value) for key, _, value in (item.partition("=") for item in options or ())}
+    pairs = [item.partition("=") for item in options or ()]
+    for key, separator, _ in pairs:
+        if not (separator and key):
+            raise RecipeError(f"--set {key}: write OPTION=VALUE, as in num_items=16")
+    chosen = {key: parse_value(value) for key, _, value in pairs}
     opened = inspecting.open_model(model, condition_on=condition_on, cache=_cache())
     for score in inspecting.probe(opened, name, chosen):
         interval = f"  ({score.low:.3f} to {score.high:.3f})" if score.low is not None else ""
@@ -294,8 +307,6 @@ def _registry(kind: str) -> Any:
 
 def _cache() -> Path:
     """Return where GGUF files are converted to for the verbs that have no run folder."""
-    import os
-
     root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(root) / "lingraft"
 
@@ -310,8 +321,7 @@ def main() -> None:
         print(f"{stop}\nThe same command goes on from here.", file=sys.stderr)
         sys.exit(130)
     except LingraftError as error:
-        print(f"error: {error}", file=sys.stderr)
+        from lingraft.report.escaping import visible
+
+        print(f"error: {visible(str(error))}", file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
-        print("stopped at once; the same command goes on from the last checkpoint", file=sys.stderr)
-        sys.exit(130)

@@ -1,5 +1,6 @@
 """Looks at finished models, without a recipe: bits per byte, probes, shift, continuations."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lingraft.corpus import Rejects, find_files, read_files
+from lingraft.corpus import Rejects, find_files, read_files, source_fingerprint
 from lingraft.errors import ModelError, RecipeError
 from lingraft.measure.bits_per_byte import BitsPerByte, choose_documents, measure_bits_per_byte, split_lossless
 from lingraft.measure.probes import ProbeContext, ProbeScore, probes
@@ -54,7 +55,9 @@ def open_model(reference: str, *, condition_on: str | None = None, cache: Path |
     if location.kind == "gguf":
         if cache is None or location.path is None:
             raise ModelError(f"{reference}: a GGUF file must be converted to be looked at; name a folder for it")
-        path, folder = location.path, cache / location.path.stem
+        path = location.path
+        # Two files may have the same name, and one may be replaced by another.
+        folder = cache / f"{path.stem}-{source_fingerprint([path])[:16]}"
         if not folder.exists():
             publish_folder(folder, lambda to: convert_gguf(path, to))
     else:
@@ -111,7 +114,21 @@ def diagnose(opened: OpenedModel, against: OpenedModel) -> tuple[ParameterShift,
     old, new = against.tokenizer.num_ids, opened.tokenizer.num_ids
     if new < old:
         raise ModelError(f"the model has fewer tokens ({new}) than the one it is held against ({old}); swap them")
-    return measure_shift(opened.model, against.folder, num_old=old, num_ids=old), new - old
+    given: Any = against.model
+    model = _with_rows(opened.model, len(given.get_input_embeddings().weight))
+    return measure_shift(model, against.folder, num_old=old, num_ids=old), new - old
+
+
+def _with_rows(model: nn.Module, rows: int) -> nn.Module:
+    """Return a model with its tables cut, or filled up with zeros, to some number of rows; it shares the rest."""
+    shared: Any = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
+    tables: dict[int, nn.Parameter] = {}
+    for module in (shared.get_input_embeddings(), shared.get_output_embeddings()):
+        weight = module.weight.detach()
+        cut = nn.functional.pad(weight[:rows], (0, 0, 0, max(0, rows - len(weight))))
+        module.weight = tables.setdefault(id(module.weight), nn.Parameter(cut, requires_grad=False))
+    resized: nn.Module = shared
+    return resized
 
 
 def compare_continuations(models: Sequence[OpenedModel], prompts: Sequence[str], *, max_tokens: int) -> list[list[str]]:

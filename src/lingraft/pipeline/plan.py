@@ -10,7 +10,7 @@ import numpy as np
 from lingraft.corpus import Rejects, clean, find_files, read_files
 from lingraft.corpus.cleaning import count_words
 from lingraft.corpus.split import is_held_out
-from lingraft.errors import ModelError, RecipeError
+from lingraft.errors import ModelError, RecipeError, VocabularyError
 from lingraft.model.locate import BaseDescription, describe_base, locate_base
 from lingraft.pipeline.settings import (
     DocumentTokens,
@@ -95,6 +95,7 @@ def make_plan(recipe: Recipe) -> Plan:
         RecipeError: a name, an option or a value cannot be used; the message holds the recipe path.
         CorpusError: a corpus is missing, empty, unreadable, or too small for its share.
         ModelError: the base model's files contradict each other.
+        VocabularyError: the base tokenizer cannot be expanded.
     """
     location = locate_base(recipe.base_model, recipe.revision)
     for index, stage in enumerate(recipe.stages):
@@ -104,11 +105,13 @@ def make_plan(recipe: Recipe) -> Plan:
     samples = {name: _sample(recipe, name) for name in recipe.corpora}
     base = describe_base(location)
     _refuse_ids_beyond_the_matrix(base)
+    _refuse_unexpandable(recipe, base)
     _refuse_two_methods_for_one_matrix(recipe, base)
     documents = document_tokens(recipe, base)
     _refuse_long_sequences(recipe, base)
     shrink, fertility = _estimate_expansion(recipe, base, samples)
-    corpora = tuple(_plan_corpus(recipe, base, name, samples[name], shrink) for name in recipe.corpora)
+    needed = _needed_tokens(recipe)
+    corpora = tuple(_plan_corpus(recipe, base, name, samples[name], shrink, needed[name]) for name in recipe.corpora)
     for corpus in corpora:
         if corpus.files:
             refuse_too_many_epochs(
@@ -134,6 +137,14 @@ def _refuse_ids_beyond_the_matrix(base: BaseDescription) -> None:
         raise ModelError(
             f"base_model: the tokenizer gives {token!r} the id {base.tokenizer.num_ids - 1}, the embedding matrix has "
             f"{base.num_rows} rows: tokenizer and weights do not belong together"
+        )
+
+
+def _refuse_unexpandable(recipe: Recipe, base: BaseDescription) -> None:
+    if recipe.vocabulary.method == "expand" and base.tokenizer.family != "byte_bpe":
+        raise VocabularyError(
+            f"vocabulary.method: the base model's tokenizer is of the family {base.tokenizer.family}; only byte-level "
+            "BPE (byte_bpe) can be expanded so far; use keep"
         )
 
 
@@ -198,7 +209,12 @@ def _sample(recipe: Recipe, name: str) -> _Sample:
     if not texts:
         raise RecipeError(f"corpora.{name}: an empty corpus: no document is left to train on in {len(files)} files")
     read = sum(len(text.encode()) for text in texts)
-    return _Sample(texts, 1.0 if limit is None else max(1.0, text_bytes * (1 - corpus.validation) / read), len(files))
+    if limit is None or read < limit:
+        return _Sample(texts, 1.0, len(files))
+    scale = max(1.0, text_bytes * (1 - corpus.validation) / read)
+    if corpus.max_documents:
+        scale = min(scale, max(1.0, corpus.max_documents * (1 - corpus.validation) / len(texts)))
+    return _Sample(texts, scale, len(files))
 
 
 def _until(texts: Iterator[str], limit: int | None) -> Iterator[str]:
@@ -229,7 +245,7 @@ def _estimate_expansion(
     if not words:
         return {}, None
     before = sum(map(len, base.tokenizer.encode_batch(texts)))
-    if recipe.vocabulary.method == "keep" or base.tokenizer.family != "byte_bpe":
+    if recipe.vocabulary.method == "keep":
         return {}, (before / words, before / words)
     whole = sum(s.bytes * s.scale for name, s in samples.items() if recipe.language_of(name) == target)
     seen = sum(len(text.encode()) for text in texts)
@@ -244,14 +260,20 @@ def _estimate_expansion(
     return {target: after / before}, (before / words, after / words)
 
 
+def _needed_tokens(recipe: Recipe) -> dict[str, int]:
+    """Return, per corpus, the tokens that all stages together take from it."""
+    needed = dict.fromkeys(recipe.corpora, 0)
+    for index, stage in enumerate(recipe.stages):
+        for name, sequences in stage_quotas(recipe, index)[1].items():
+            needed[name] += sequences * stage.batch.sequence_length
+    return needed
+
+
 def _plan_corpus(
-    recipe: Recipe, base: BaseDescription, name: str, sample: _Sample, shrink: dict[str, float]
+    recipe: Recipe, base: BaseDescription, name: str, sample: _Sample, shrink: dict[str, float], needed: int
 ) -> CorpusPlan:
     language = recipe.language_of(name)
     encoded = sum(map(len, base.tokenizer.encode_batch(sample.texts))) + len(sample.texts)
-    needed = 0
-    for index, stage in enumerate(recipe.stages):
-        needed += stage_quotas(recipe, index)[1].get(name, 0) * stage.batch.sequence_length
     return CorpusPlan(
         name=name,
         language=language,

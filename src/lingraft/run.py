@@ -23,7 +23,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -177,16 +177,32 @@ class Run:
         return self.folder.joinpath(*parts)
 
     def step(
-        self, name: str, inputs: Mapping[str, Any], action: Callable[[], Mapping[str, Any] | None]
+        self,
+        name: str,
+        inputs: Mapping[str, Any],
+        action: Callable[[], Mapping[str, Any] | None],
+        makes: Sequence[Path] = (),
+        source: str | None = None,
     ) -> dict[str, Any]:
         """Do a step, or skip it when it was finished with the same inputs; return what it recorded.
 
-        The marker is written after everything the step made is in place, so a killed step is done again.
+        The marker is written after everything the step made is in place, so a killed step is done again; so is one whose
+        files (``makes``) have been deleted since.
+
+        Raises:
+            RunFolderError: a step that reads from outside the folder (``source`` says what) was finished with other
+                inputs: going on would overwrite the results of one data set with those of another.
         """
         marker = self.path("steps", f"{name}.json")
         key = fingerprint(inputs)
-        if (found := self.finished(name)) is not None and found["inputs"] == key:
+        found = self.finished(name)
+        if found is not None and found["inputs"] == key and all(path.exists() for path in makes):
             return dict(found["record"])
+        if source and found is not None and found["inputs"] != key:
+            raise RunFolderError(
+                f"{self.folder}: {source} has changed since this run was begun; nothing was changed here. Choose another "
+                "folder (--to), or put it back"
+            )
         record = dict(action() or {})
         write_file(marker, json.dumps({"inputs": key, "record": record}, ensure_ascii=False, indent=1))
         return record

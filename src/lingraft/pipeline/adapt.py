@@ -129,7 +129,7 @@ def _measure_start(
         progress.phase(name.replace("measure-", "measuring the ") + " model")
         return measure(load_model(folder).to(choose_device(recipe)))
 
-    run.step(name, inputs, action)
+    run.step(name, inputs, action, makes=[run.path("base_bits.json")])
 
 
 def _last_stage(run: Run, recipe: Recipe) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _export(
             samples=[text for text in texts if not any(token in text for token in control)],
         )
 
-    run.step("export", {"stage": _last_stage(run, recipe)}, action)
+    run.step("export", {"stage": _last_stage(run, recipe)}, action, makes=[run.path("model", "config.json")])
 
 
 def _first(texts: Iterator[str], count: int) -> list[str]:
@@ -204,4 +204,4 @@ def _sample(run: Run, recipe: Recipe, base: Prepared, expansion: VocabularyExpan
         "samples": recipe.measure.samples,
         "tokens": recipe.measure.sample_tokens,
     }
-    run.step("samples", inputs, action)
+    run.step("samples", inputs, action, makes=[run.path("samples.jsonl")])

@@ -97,7 +97,14 @@ def prepare_corpora(run: Run, recipe: Recipe, progress: Progress) -> None:
             "options": options | {"paths": [Path(p).name for p in corpus.paths]},
             "sources": source_fingerprint(files),
         }
-        run.step(f"corpus-{name}", inputs, partial(prepare_corpus, name, run.path("corpora", name), **options))
+        folder = run.path("corpora", name)
+        run.step(
+            f"corpus-{name}",
+            inputs,
+            partial(prepare_corpus, name, folder, **options),
+            makes=[folder / "train.jsonl", folder / "validation.jsonl"],
+            source=f"the text of corpora.{name}",
+        )
 
 
 def texts_of(run: Run, recipe: Recipe, language: str, side: str) -> Iterator[str]:
@@ -118,14 +125,20 @@ def prepare_base(run: Run, recipe: Recipe, progress: Progress) -> Prepared:
         assert location.path is not None
         path = location.path
         inputs = {"file": path.name, "sha256": source_fingerprint([path])}
-        run.step(
-            "base", inputs, lambda: {"folder": publish_folder(run.path("base"), lambda f: convert_gguf(path, f)).name}
-        )
         folder = run.path("base")
+        run.step(
+            "base-conversion",
+            inputs,
+            lambda: {"folder": publish_folder(folder, lambda to: convert_gguf(path, to)).name},
+            makes=[folder / "config.json", folder / "model.safetensors"],
+            source=f"the base model {path.name}",
+        )
     else:
         folder = fetch_folder(location)
-    weights = sorted(folder.glob("*.safetensors"))
-    return Prepared(folder, documents, TokenizerFile.open(folder), source_fingerprint(weights))
+    tokenizer, weights = TokenizerFile.open(folder), source_fingerprint(sorted(folder.glob("*.safetensors")))
+    found = {"weights": weights, "tokenizer": tokenizer.sha256}
+    run.step("base", found, lambda: {"name": location.public_name}, source=f"the base model {location.public_name}")
+    return Prepared(folder, documents, tokenizer, weights)
 
 
 def prepare_vocabulary(run: Run, recipe: Recipe, base: Prepared, progress: Progress) -> VocabularyExpansion:
@@ -141,8 +154,10 @@ def prepare_vocabulary(run: Run, recipe: Recipe, base: Prepared, progress: Progr
         "tokenizer": base.tokenizer.sha256,
         "corpora": _corpora_key(run, recipe),
     }
-    run.step("vocabulary", inputs, lambda: _expand(run, recipe, base, progress))
-    return open_expansion(run.path("vocabulary"), base.tokenizer)
+    folder = run.path("vocabulary")
+    makes = [folder / "tokenizer.json", folder / "expansion.json", folder / "gates.json"]
+    run.step("vocabulary", inputs, lambda: _expand(run, recipe, base, progress), makes)
+    return open_expansion(folder, base.tokenizer)
 
 
 def _corpora_key(run: Run, recipe: Recipe) -> dict[str, str]:
@@ -272,8 +287,10 @@ def prepare_embeddings(
         "weights": base.base_sha256,
         "seed": recipe.seed,
     }
-    run.step("embeddings", inputs, lambda: _initialise(run, recipe, base, expansion))
-    return run.path("embeddings", "model")
+    folder = run.path("embeddings", "model")
+    makes = [folder / "config.json", folder / "tokenizer.json"]
+    run.step("embeddings", inputs, lambda: _initialise(run, recipe, base, expansion), makes)
+    return folder
 
 
 def _initialise(run: Run, recipe: Recipe, base: Prepared, expansion: VocabularyExpansion) -> dict[str, Any]:

@@ -78,7 +78,8 @@ class StageRunner:
         """
         stage = self.recipe.stages[index]
         inputs = self._fingerprints(index) | {"start": str(self._start_digest(index))}
-        return self.run.step(f"stage-{index + 1}-{stage.name}", inputs, lambda: self._train(index))
+        makes = [stage_folder(self.run, index, stage) / "model" / "config.json"]
+        return self.run.step(f"stage-{index + 1}-{stage.name}", inputs, lambda: self._train(index), makes)
 
     def _start(self, index: int) -> Path:
         return (

@@ -1,0 +1,88 @@
+"""Time and peak memory of the chunked loss against naive full logits, forward and backward, in one run.
+
+    python benchmarks/chunked_loss.py
+    python benchmarks/chunked_loss.py --positions 8192 --ids 128256 --width 2048
+
+Every measurement is a process of its own, because a process's peak memory never goes down again. Memory is what the
+loss adds to the states and the matrix that are there before it.
+"""
+
+import argparse
+import multiprocessing
+import resource
+import statistics
+import time
+from typing import Any
+
+import torch
+from torch import nn
+
+from lingraft.model.base import Head
+from lingraft.training.loss import chunked_cross_entropy
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def naive_cross_entropy(hidden: torch.Tensor, targets: torch.Tensor, head: Head, dtype: torch.dtype) -> torch.Tensor:
+    """Return the summed loss from all logits at once, in fp32."""
+    logits = (hidden.to(dtype) @ head.weight[: head.num_ids].to(dtype).T).float()
+    return nn.functional.cross_entropy(logits, targets, reduction="sum")
+
+
+def chunked(hidden: torch.Tensor, targets: torch.Tensor, head: Head, dtype: torch.dtype) -> torch.Tensor:
+    """Return the summed loss from a chunk of logits at a time."""
+    return chunked_cross_entropy(hidden, targets, head, dtype=dtype)[0]
+
+
+LOSSES = {"naive": naive_cross_entropy, "chunked": chunked}
+
+
+def measure(loss_name: str, dtype_name: str, options: argparse.Namespace, results: Any) -> None:
+    """Put ``(median seconds, peak bytes, loss)`` of one loss into a queue; runs in a process of its own."""
+    torch.set_num_threads(options.threads)
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(options.positions, options.width, generator=generator, requires_grad=True)
+    weight = nn.Parameter(torch.randn(options.ids, options.width, generator=generator) * 0.05)
+    targets = torch.randint(options.ids, (options.positions,), generator=generator)
+    head = Head(weight, None, None, options.ids)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds = []
+    for _ in range(options.repeats + 1):
+        hidden.grad = weight.grad = None
+        start = time.perf_counter()
+        loss = LOSSES[loss_name](hidden, targets, head, DTYPES[dtype_name])
+        torch.autograd.backward(loss)
+        seconds.append(time.perf_counter() - start)
+    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    results.put((statistics.median(seconds[1:]), peak, loss.item() / options.positions))
+
+
+def main() -> None:
+    """Measure all, print a table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--positions", type=int, default=2048, help="tokens of a forward pass")
+    parser.add_argument("--ids", type=int, default=51_200, help="the vocabulary")
+    parser.add_argument("--width", type=int, default=576, help="of the hidden states")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    options = parser.parse_args()
+    print(f"{options.positions} positions, {options.ids} ids, width {options.width}, {options.threads} threads")
+    print(f"{'':6} {'naive s':>9} {'chunked s':>10} {'ratio':>6} {'naive MiB':>10} {'chunked MiB':>12} {'ratio':>6}")
+    context = multiprocessing.get_context("spawn")
+    for dtype_name in DTYPES:
+        found = {}
+        for loss_name in LOSSES:
+            results = context.Queue()
+            process = context.Process(target=measure, args=(loss_name, dtype_name, options, results))
+            process.start()
+            found[loss_name] = results.get()
+            process.join()
+        (slow, large, one), (fast, small, other) = found["naive"], found["chunked"]
+        print(
+            f"{dtype_name:6} {slow:9.2f} {fast:10.2f} {fast / slow:6.2f} {large / 2**20:10.0f} {small / 2**20:12.0f} "
+            f"{small / large:6.2f}   (losses {one:.5f} and {other:.5f} nats)"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -164,7 +164,7 @@ def test_a_second_process_is_refused(finished: tuple[Path, Run]) -> None:
     [
         ("embeddings.input=gaussian", "embeddings.output=mean"),
         ("stages.0.train=embeddings", "stages.0.mix={eu: 0.5, en: 0.5}"),
-        ("precision=bf16", "vocabulary.row_multiple=1"),
+        ("precision=bf16", "vocabulary.row_multiple=1", "stages.0.mix={eu: 0.999, en: 0.001}"),
     ],
 )
 def test_an_untied_model_goes_the_whole_way(

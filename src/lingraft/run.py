@@ -186,8 +186,8 @@ class Run:
     ) -> dict[str, Any]:
         """Do a step, or skip it when it was finished with the same inputs; return what it recorded.
 
-        The marker is written after everything the step made is in place, so a killed step is done again; so is one whose
-        files (``makes``) have been deleted since.
+        The marker is written after everything the step made is in place, so a killed step is done again; so is one
+        whose files (``makes``) have been deleted since.
 
         Raises:
             RunFolderError: a step that reads from outside the folder (``source`` says what) was finished with other
@@ -200,8 +200,8 @@ class Run:
             return dict(found["record"])
         if source and found is not None and found["inputs"] != key:
             raise RunFolderError(
-                f"{self.folder}: {source} has changed since this run was begun; nothing was changed here. Choose another "
-                "folder (--to), or put it back"
+                f"{self.folder}: {source} has changed since this run was begun; nothing was changed here. Choose "
+                "another folder (--to), or put it back"
             )
         record = dict(action() or {})
         write_file(marker, json.dumps({"inputs": key, "record": record}, ensure_ascii=False, indent=1))

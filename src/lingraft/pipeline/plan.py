@@ -15,8 +15,8 @@ from lingraft.model.locate import BaseDescription, describe_base, locate_base
 from lingraft.pipeline.settings import (
     DocumentTokens,
     document_tokens,
+    needed_tokens,
     refuse_too_many_epochs,
-    stage_quotas,
     stage_schedule,
     warmup_steps,
 )
@@ -110,7 +110,7 @@ def make_plan(recipe: Recipe) -> Plan:
     documents = document_tokens(recipe, base)
     _refuse_long_sequences(recipe, base)
     shrink, fertility = _estimate_expansion(recipe, base, samples)
-    needed = _needed_tokens(recipe)
+    needed = needed_tokens(recipe)
     corpora = tuple(_plan_corpus(recipe, base, name, samples[name], shrink, needed[name]) for name in recipe.corpora)
     for corpus in corpora:
         if corpus.files:
@@ -258,15 +258,6 @@ def _estimate_expansion(
     )
     after = expand_byte_bpe(base.tokenizer, texts, source, options).target_tokens[-1]
     return {target: after / before}, (before / words, after / words)
-
-
-def _needed_tokens(recipe: Recipe) -> dict[str, int]:
-    """Return, per corpus, the tokens that all stages together take from it."""
-    needed = dict.fromkeys(recipe.corpora, 0)
-    for index, stage in enumerate(recipe.stages):
-        for name, sequences in stage_quotas(recipe, index)[1].items():
-            needed[name] += sequences * stage.batch.sequence_length
-    return needed
 
 
 def _plan_corpus(

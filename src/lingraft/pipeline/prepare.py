@@ -30,7 +30,7 @@ from lingraft.model.export import check_folder, save_model
 from lingraft.model.locate import describe_base, locate_base
 from lingraft.model.resize import padded_rows, replace_embeddings
 from lingraft.pipeline.progress import Progress
-from lingraft.pipeline.settings import DocumentTokens, document_tokens, refuse_too_many_epochs, stage_quotas
+from lingraft.pipeline.settings import DocumentTokens, document_tokens, needed_tokens, refuse_too_many_epochs
 from lingraft.recipe import Recipe
 from lingraft.run import Run, publish_folder
 from lingraft.vocabulary import (
@@ -246,16 +246,14 @@ def prepare_stores(
     Raises:
         CorpusError: a corpus has too few tokens for its share, now that they are counted.
     """
+    # A share so small that it comes to no sequence is a share all the same: its corpus has a column in the quota table.
+    used = set().union(*(stage.mix.corpora() for stage in recipe.stages))
+    needed = needed_tokens(recipe)
     stores = {}
-    for name in recipe.corpora:
-        needed = sum(
-            stage_quotas(recipe, index)[1].get(name, 0) * stage.batch.sequence_length
-            for index, stage in enumerate(recipe.stages)
-        )
-        if needed:
-            progress.phase(f"tokens of {name}")
-            stores[name] = _store(run, name, base, tokenizer)
-            refuse_too_many_epochs(recipe, name, needed, stores[name].num_tokens)
+    for name in (name for name in recipe.corpora if name in used):
+        progress.phase(f"tokens of {name}")
+        stores[name] = _store(run, name, base, tokenizer)
+        refuse_too_many_epochs(recipe, name, needed[name], stores[name].num_tokens)
     return stores
 
 

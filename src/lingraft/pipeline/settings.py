@@ -15,6 +15,7 @@ __all__ = [
     "checkpoint_steps",
     "document_tokens",
     "measure_steps",
+    "needed_tokens",
     "refuse_too_many_epochs",
     "stage_quotas",
     "stage_schedule",
@@ -77,6 +78,15 @@ def stage_quotas(recipe: Recipe, index: int) -> tuple[list[str], "Mapping[str, i
     names = [name for name in recipe.corpora if name in stage.mix.corpora()]
     table = quota_table(stage_schedule(recipe, index), names, stage.num_steps, stage.batch.sequences)
     return names, dict(zip(names, table.sum(axis=0).tolist(), strict=True))
+
+
+def needed_tokens(recipe: Recipe) -> dict[str, int]:
+    """Return, per corpus, the tokens that all stages together take from it."""
+    needed = dict.fromkeys(recipe.corpora, 0)
+    for index, stage in enumerate(recipe.stages):
+        for name, sequences in stage_quotas(recipe, index)[1].items():
+            needed[name] += sequences * stage.batch.sequence_length
+    return needed
 
 
 def refuse_too_many_epochs(recipe: Recipe, corpus: str, needed: float, available: float, what: str = "") -> None:

@@ -9,9 +9,10 @@ loss adds to the states and the matrix that are there before it.
 
 import argparse
 import multiprocessing
-import resource
+import re
 import statistics
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -37,6 +38,13 @@ def chunked(hidden: torch.Tensor, targets: torch.Tensor, head: Head, dtype: torc
 LOSSES = {"naive": naive_cross_entropy, "chunked": chunked}
 
 
+def peak_memory() -> int:
+    """Return the largest resident size of this process so far, in bytes; ru_maxrss counts the parent's in (Linux)."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
+    assert found is not None
+    return int(found[1]) * 1024
+
+
 def measure(loss_name: str, dtype_name: str, options: argparse.Namespace, results: Any) -> None:
     """Put ``(median seconds, peak bytes, loss)`` of one loss into a queue; runs in a process of its own."""
     torch.set_num_threads(options.threads)
@@ -45,7 +53,7 @@ def measure(loss_name: str, dtype_name: str, options: argparse.Namespace, result
     weight = nn.Parameter(torch.randn(options.ids, options.width, generator=generator) * 0.05)
     targets = torch.randint(options.ids, (options.positions,), generator=generator)
     head = Head(weight, None, None, options.ids)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_memory()
     seconds = []
     for _ in range(options.repeats + 1):
         hidden.grad = weight.grad = None
@@ -53,7 +61,7 @@ def measure(loss_name: str, dtype_name: str, options: argparse.Namespace, result
         loss = LOSSES[loss_name](hidden, targets, head, DTYPES[dtype_name])
         torch.autograd.backward(loss)
         seconds.append(time.perf_counter() - start)
-    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    peak = peak_memory() - before
     results.put((statistics.median(seconds[1:]), peak, loss.item() / options.positions))
 
 

@@ -10,7 +10,7 @@ take as long as real ones. The memory of a process that has only imported everyt
 import argparse
 import itertools
 import multiprocessing
-import resource
+import re
 import statistics
 import tempfile
 import time
@@ -34,10 +34,17 @@ RECIPE = Path(__file__).parents[1] / "recipes" / "demo.yaml"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
+def peak_memory() -> int:
+    """Return the largest resident size of this process so far, in bytes; ru_maxrss counts the parent's in (Linux)."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
+    assert found is not None
+    return int(found[1]) * 1024
+
+
 def measure(recipe: Recipe, index: int, folder: Path, num_old: int, steps: int, results: Any) -> None:
     """Put ``(median seconds of a step, peak bytes above the start)`` into a queue; runs in a process of its own."""
     stage, times = recipe.stages[index], [0.0]
-    idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    idle = peak_memory()
     model = load_model(folder)
     num_ids = TokenizerFile.open(folder).num_ids
     head, trainable = head_of(model, num_ids), choose_trainable(model, stage.train, num_old, num_ids)
@@ -61,7 +68,7 @@ def measure(recipe: Recipe, index: int, folder: Path, num_old: int, steps: int, 
     )
     train_stage(model, head, trainable, loader, plan, folder / "no-checkpoints", {}, callbacks)
     seconds = [later - earlier for earlier, later in itertools.pairwise(times[1:])]
-    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - idle) * 1024
+    peak = peak_memory() - idle
     results.put((statistics.median(seconds), peak))
 
 

@@ -93,15 +93,22 @@ def test_weights_that_learn_by_hand(make_recipe, tied_folder, untied_folder, tra
 
 
 @pytest.mark.parametrize(
-    ("overrides", "stepped", "copies"), [((), 1000, 3), (("stages.1.ema={decay: 0.5}",), 1000, 4), ((), 10, 3)]
+    ("overrides", "stepped", "copies", "kept"),
+    [
+        ((), 1000, 3, 90),
+        (("precision=bf16",), 1000, 3, 60),
+        (("stages.1.ema={decay: 0.5}",), 1000, 4, 90),
+        (("stages.1.train=embeddings",), 10, 3, 60),
+        (("stages.1.train=new_embeddings", "precision=bf16"), 10, 3, 35),
+        (("stages.1.train=[norm]",), 10, 3, 90),
+    ],
 )
-def test_memory_by_hand(make_recipe, overrides, stepped, copies):
+def test_memory_by_hand(make_recipe, overrides, stepped, copies, kept):
     recipe = make_recipe(*overrides)
     base = dataclasses.replace(make_plan(recipe).base, hidden_size=100, num_layers=10)
     counted = plan_module._memory(recipe, base, recipe.stages[1], 1000, stepped, 50)
     # Weights; gradient and two moments (and the anchor); 4 sequences of 32 tokens kept; a chunk of 512 logits, thrice.
-    kept = 4 * 32 * 100 * 10 * plan_module._KEPT_BYTES["fp32"]
-    assert counted == 4 * 1000 + 4 * stepped * copies + kept + 512 * 50 * 4 * 3
+    assert counted == 4 * 1000 + 4 * stepped * copies + 4 * 32 * 100 * 10 * kept + 512 * 50 * 4 * 3
 
 
 @pytest.mark.parametrize(

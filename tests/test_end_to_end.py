@@ -406,3 +406,110 @@ def test_changed_text_is_refused_and_the_results_stay(tmp_path: Path, tied_folde
     with pytest.raises(RunFolderError, match=r"the text of corpora\.eu has changed since this run was begun"):
         adapt(recipe, run.folder)
     assert run.path("corpora", "eu", "train.jsonl").read_bytes() == before
+
+
+def test_weights_that_were_altered_between_stages_are_refused(
+    tmp_path: Path, tied_folder: Path, corpora_folder: Path
+) -> None:
+    recipe = load_recipe(write_recipe(tmp_path, tied_folder, corpora_folder))
+    run = adapt(recipe, tmp_path / "run", until="embeddings-only")
+    weights = run.path("stages", "1-embeddings-only", "model", "model.safetensors")
+    altered = bytearray(weights.read_bytes())
+    altered[-1] ^= 1
+    weights.write_bytes(bytes(altered))
+    with pytest.raises(RunFolderError, match="the weights are not those that were written there"):
+        adapt(recipe, run.folder)
+
+
+def test_another_base_model_under_the_same_name_is_refused(
+    tmp_path: Path, tied_folder: Path, corpora_folder: Path
+) -> None:
+    import shutil
+
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    base = Path(shutil.copytree(tied_folder, tmp_path / "base"))
+    recipe = load_recipe(write_recipe(tmp_path, base, corpora_folder))
+    run = adapt(recipe, tmp_path / "run", until="base")
+    weights = load_file(base / "model.safetensors")
+    save_file({n: t + torch.ones_like(t) for n, t in weights.items()}, base / "model.safetensors", {"format": "pt"})
+    with pytest.raises(RunFolderError, match="the base model base has changed since this run was begun"):
+        adapt(recipe, run.folder)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error", "message"),
+    [
+        (
+            ["stages.1.train=['*nothing*']"],
+            RecipeError,
+            r"stages\.1\.train\.0: the pattern '\*nothing\*' matches no parameter",
+        ),
+        (["corpora.eu.validation=0"], CorpusError, r"corpora\.eu\.validation: no text in 'eu' is held out"),
+        (
+            ["embeddings.options={sigma: 3}"],
+            RecipeError,
+            r"embeddings\.options\.sigma: 'subword_mean' has no such option",
+        ),
+        (
+            ["measure.probes=[{name: copain, shots: many}]"],
+            RecipeError,
+            r"measure\.probes\.0\.shots: .* type int here, not 'many'",
+        ),
+        (
+            ["measure.bits_per_byte=[eu]"],
+            RecipeError,
+            r"measure\.bits_per_byte: the source language 'en' must be among them",
+        ),
+        (["stages.0.optimizer.betas=[0.9, 1.5]"], RecipeError, r"stages\.0\.optimizer\.betas"),
+        (["stages.0.tokens=0"], RecipeError, r"stages\.0\.tokens"),
+        (["corpora.eu.max_epochs=1e999"], RecipeError, r"corpora\.eu\.max_epochs"),
+        (["corpora.eu.path=''"], RecipeError, r"corpora\.eu\.path"),
+        (["stages.0.lr.schedule=os:getcwd"], RecipeError, r"stages\.0\.lr\.schedule: 'os:getcwd' does not take"),
+    ],
+)
+def test_almost_right_recipes_are_refused_before_anything_is_trained(
+    overrides: list[str], error: type[Exception], message: str, tmp_path: Path, tied_folder: Path, corpora_folder: Path
+) -> None:
+    path = write_recipe(tmp_path, tied_folder, corpora_folder)
+    with pytest.raises(error, match=message):
+        adapt(load_recipe(path, overrides), tmp_path / "run")
+    assert not (tmp_path / "run" / "vocabulary").exists()
+
+
+@pytest.mark.parametrize("family", ["gpt2", "neox"])
+def test_other_architectures_go_the_whole_way(
+    family: str, tmp_path: Path, tied_folder: Path, corpora_folder: Path
+) -> None:
+    """GPT-2 has few learned positions, tied Conv1D layers and dropout; GPT-NeoX is untied and saved under other names."""
+    import shutil
+
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForCausalLM
+
+    torch.manual_seed(0)
+    small = {"vocab_size": 420, "bos_token_id": 0, "eos_token_id": 0}
+    if family == "gpt2":
+        model: torch.nn.Module = GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=2, n_head=2, n_positions=64, **small))
+    else:
+        wide = {"hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 128}
+        model = GPTNeoXForCausalLM(
+            GPTNeoXConfig(num_hidden_layers=2, num_attention_heads=2, tie_word_embeddings=False, **wide, **small)
+        )
+    base = tmp_path / "base"
+    model.save_pretrained(base)  # type: ignore[operator]
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(tied_folder / name, base / name)
+    recipe = load_recipe(
+        write_recipe(tmp_path, base, corpora_folder), ["measure.sample_tokens=60", "measure.segment_bytes=64"]
+    )
+    record = adapt(recipe, tmp_path / "run").finished("export")
+    assert record is not None
+    assert record["record"]["identical_logits"]
+
+
+def test_scripts_without_spaces_have_a_fertility_of_their_own(tokenizer) -> None:
+    from lingraft.vocabulary import measure_fertility
+
+    assert measure_fertility(tokenizer, ["北京大观园"]).words == 5

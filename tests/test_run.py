@@ -82,9 +82,10 @@ def test_two_processes_cannot_hold_a_run(run: Run) -> None:
 def test_orphans_of_a_killed_process_are_cleared(run: Run) -> None:
     (run.folder / "tokens" / ".eu.123.tmp").mkdir(parents=True)
     (run.folder / ".recipe.yaml.123.tmp").write_text("x")
-    (run.folder / "notes.tmp").write_text("the user's own")
+    (run.folder / "recipe.yaml").write_text("x")
+    (run.folder / ".notes.tmp").write_text("the user's own")
     with run:
-        assert sorted(p.name for p in run.folder.rglob("*")) == [".lock", "notes.tmp", "tokens"]
+        assert sorted(p.name for p in run.folder.rglob("*")) == [".lock", ".notes.tmp", "recipe.yaml", "tokens"]
 
 
 def test_a_run_is_adopted_once_and_again(run: Run, recipe: Recipe) -> None:
@@ -104,8 +105,10 @@ def test_another_recipe_is_refused_with_the_differences(run: Run, recipe: Recipe
 def test_a_folder_of_something_else_is_refused(run: Run, recipe: Recipe) -> None:
     run.folder.mkdir()
     (run.folder / "thesis.tex").write_text("x")
-    with run, pytest.raises(RunFolderError, match=r"not a run folder.*thesis\.tex"):
+    (run.folder / ".cache.1.tmp").mkdir()
+    with pytest.raises(RunFolderError, match=r"not a run folder.*thesis\.tex"), run:
         run.adopt(recipe)
+    assert sorted(p.name for p in run.folder.iterdir()) == [".cache.1.tmp", "thesis.tex"]
     with pytest.raises(RunFolderError, match=r"no recipe\.yaml"):
         _ = run.recipe
 
@@ -153,11 +156,11 @@ def values(run: Run) -> list[int | float]:
 
 
 def test_measurements_after_a_checkpoint_are_forgotten(measured: Run) -> None:
-    size = measured.measured_bytes
-    measured.measure([Measurement("b", 1, "loss", 5.0)])
-    measured.forget_measurements_after(size)
-    measured.forget_measurements_after(size + 99)
-    assert values(measured) == [1, 2, 3, 4]
+    measured.measure([Measurement("b", 1, "loss", 5.0), Measurement("c", 2, "loss", 6.0)])
+    measured.forget_measurements_after("b", 1)
+    assert values(measured) == [1, 2, 3, 4, 5, 6]
+    measured.forget_measurements_after("b", 0)
+    assert values(measured) == [1, 2, 3, 4, 6]
 
 
 def test_measurements_of_a_stage_or_name_are_forgotten(measured: Run) -> None:
@@ -169,10 +172,50 @@ def test_measurements_of_a_stage_or_name_are_forgotten(measured: Run) -> None:
 
 
 def test_a_run_without_measurements_has_none(run: Run) -> None:
-    assert (run.measured_bytes, run.measurements()) == (0, [])
+    assert run.measurements() == []
 
 
 def test_the_environment_names_no_person_and_no_path() -> None:
     described = str(describe_environment())
     assert "torch" in described
     assert not any(secret in described for secret in (str(Path.home()), os.environ.get("USER") or "\0"))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"inputs": "x"}'])
+def test_a_marker_that_cannot_be_read_counts_as_none(text: str, run: Run) -> None:
+    (run.folder / "steps").mkdir(parents=True)
+    (run.folder / "steps" / "learn.json").write_text(text)
+    assert run.finished("learn") is None
+
+
+def test_a_failed_step_leaves_no_marker_that_vouches_for_what_it_wrote(run: Run) -> None:
+    run.step("learn", {"a": 1}, dict)
+    with pytest.raises(ZeroDivisionError):
+        run.step("learn", {"a": 2}, lambda: {"x": 1 / 0})
+    assert run.finished("learn") is None
+
+
+def test_a_step_whose_files_are_gone_is_done_again(run: Run) -> None:
+    run.folder.mkdir()
+    made = run.folder / "made"
+    for _ in range(2):
+        run.step("learn", {}, lambda: made.touch() or {}, makes=[made])
+        assert made.exists()
+        made.unlink()
+
+
+def test_changed_sources_are_refused_and_the_record_stays(run: Run) -> None:
+    run.step("read", {"text": 1}, lambda: {"n": 1}, source="the text")
+    with pytest.raises(RunFolderError, match="the text has changed since this run was begun"):
+        run.step("read", {"text": 2}, lambda: {"n": 2}, source="the text")
+    assert run.step("read", {"text": 1}, dict, source="the text") == {"n": 1}
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_a_place_where_no_folder_can_be_made_is_refused(place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with (
+        pytest.raises(RunFolderError, match=r"a file, not a run folder|no run folder can be made"),
+        Run(tmp_path / place),
+    ):
+        pass

@@ -108,6 +108,14 @@ def _seen_from(folder: Path, path: str) -> str:
     return path if Path(path).is_absolute() else os.path.relpath(path, folder)
 
 
+def _run_name(base_model: str, target: str) -> str:
+    """Return a name for the run: the model's last part and the language, in letters that a run name may have."""
+    import re
+
+    last = re.split(r"[/:]", base_model.rstrip("/"))[-1]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-._") + f"-{target}"
+
+
 @app.command()
 def plan(recipe: RecipePath, overrides: Overrides = None) -> None:
     """Show what a recipe will do; loads no weights and refuses what cannot work."""
@@ -163,7 +171,7 @@ def evaluate(
     model: ModelName,
     text: Annotated[list[str], typer.Option(help="a file, folder or glob of text; may be repeated")],
     field: Annotated[str, typer.Option(help="the text field of jsonl and parquet")] = "text",
-    max_bytes: Annotated[int, typer.Option(help="how much of it to read")] = 200_000,
+    max_bytes: Annotated[int, typer.Option(min=1, help="how much of it to read")] = 200_000,
     condition_on: ConditionOn = None,
 ) -> None:
     """Measure bits per byte of a model on text."""
@@ -240,8 +248,11 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o")] = Path("report.html"),
 ) -> None:
     """Write one HTML page on one run, or on several side by side."""
+    from lingraft.errors import RunFolderError
     from lingraft.report import write_report
 
+    if output.is_dir():
+        raise RunFolderError(f"{output} is a folder; name the file to write, as in {output / 'report.html'}")
     print(write_report(runs, output))
 
 
@@ -262,6 +273,8 @@ def export(
         raise RunFolderError(f"{run_folder} has no exported model; finish it with: lingraft run")
     if to.exists():
         raise RunFolderError(f"{to} is there already; nothing was written")
+    if to.resolve().is_relative_to(run_folder.resolve()):
+        raise RunFolderError(f"{to} lies inside the run folder; export to a folder of its own")
 
     def fill(folder: Path) -> None:
         shutil.copytree(model, folder, dirs_exist_ok=True)

@@ -72,8 +72,15 @@ def _drop_torn_line(file: IO[bytes]) -> None:
 
 
 def read_measurements(path: Path) -> Iterator[Measurement]:
-    """Yield the rows of a measurements file in the order they were made; a torn last line is left out."""
+    """Yield the rows of a measurements file in the order they were made; a torn last line is left out.
+
+    Raises:
+        MeasurementError: a line is not a row; the message names file and line.
+    """
     if not path.exists():
         return
-    for line in path.read_bytes().split(b"\n")[:-1]:
-        yield Measurement(**json.loads(line))
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        try:
+            yield Measurement(**json.loads(line))
+        except (ValueError, TypeError) as error:
+            raise MeasurementError(f"{path}:{number}: not a measurement: {line[:60]!r}") from error

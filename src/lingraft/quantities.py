@@ -33,7 +33,7 @@ def parse_tokens(value: Any) -> int:
             raise ValueError(f"must be a number of tokens such as 200k, 50M or 1B, not {value!r}")
         value = Exact(match[1].replace("_", "")) * _SUFFIXES[match[2]]
         value = value.numerator if value.denominator == 1 else float(value)
-    if not math.isfinite(value) or value < 0 or value != int(value):
+    if (isinstance(value, float) and not math.isfinite(value)) or value < 0 or value != int(value):
         raise ValueError(f"must be a whole number of tokens, zero or more, not {value!r}")
     return int(value)
 

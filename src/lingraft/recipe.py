@@ -33,13 +33,15 @@ __all__ = [
 _SHARES_TOLERANCE = 1e-6
 _TRAIN_WORDS = ("all", "embeddings", "new_embeddings")
 
+NonEmpty = Annotated[str, Field(min_length=1)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 
 
 class _Part(BaseModel):
     """A frozen part of the recipe that refuses keys it does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -82,7 +84,7 @@ class Corpus(_Part):
     of one page must fall on the same side.
     """
 
-    path: str | Annotated[tuple[str, ...], Field(min_length=1)]
+    path: NonEmpty | Annotated[tuple[NonEmpty, ...], Field(min_length=1)]
     language: LanguageCode | None = None
     text: str = "text"
     split: str | None = None
@@ -210,7 +212,7 @@ class Optimizer(_Part):
     Tables of embeddings are never decayed while only some of their rows learn.
     """
 
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
     eps: Annotated[float, Field(gt=0)] = 1e-8
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
     clip: Annotated[float, Field(gt=0)] = 1.0
@@ -256,7 +258,7 @@ class Stage(_Part):
 
     name: Name
     train: str | tuple[str, ...] = "all"
-    tokens: TokenCount
+    tokens: Annotated[TokenCount, Field(gt=0)]
     mix: MixSpec
     lr: LearningRate
     batch: Batch = Batch()
@@ -369,7 +371,15 @@ class Recipe(_Part):
                 raise _at(
                     ("languages", role), f"no corpus is in {code!r} (corpora are in: {', '.join(sorted(spoken))})"
                 )
-        for index, code in enumerate(self.measure.bits_per_byte or ()):
+        chosen = self.measure.bits_per_byte
+        for role in ("source", "target"):
+            code = getattr(self.languages, role)
+            if chosen is not None and code not in chosen:
+                raise _at(
+                    ("measure", "bits_per_byte"),
+                    f"the {role} language {code!r} must be among them: {', '.join(chosen)}",
+                )
+        for index, code in enumerate(chosen or ()):
             if code not in spoken:
                 raise _at(("measure", "bits_per_byte", index), f"no corpus is in {code!r} to hold text out from")
 

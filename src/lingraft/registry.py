@@ -51,10 +51,21 @@ class Entry:
                 raise RecipeError(
                     f"{where}.{name}: {self.name!r} has no such option{nearest(name, known)} (options: {allowed})"
                 )
+        for name, value in options.items():
+            self._refuse_other_types(name, value, known[name].default, where)
         missing = [n for n, p in known.items() if p.default is p.empty and n not in options]
         if missing:
             raise RecipeError(f"{where}: {self.name!r} needs {', '.join(missing)}")
         return functools.partial(self.function, **options)
+
+    def _refuse_other_types(self, name: str, value: Any, default: Any, where: str) -> None:
+        """Hold an option against the type of its default: an int where it is an int, a number where it is a float."""
+        wanted = {bool: bool, int: int, float: int | float, str: str}.get(type(default))
+        is_wrong = wanted is not None and (not isinstance(value, wanted) or isinstance(value, bool) != (wanted is bool))
+        if is_wrong:
+            raise RecipeError(
+                f"{where}.{name}: {self.name!r} takes a value of type {type(default).__name__} here, not {value!r}"
+            )
 
 
 class Registry(Generic[F]):

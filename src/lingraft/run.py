@@ -22,6 +22,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
@@ -39,6 +40,7 @@ from lingraft.version import __version__
 
 __all__ = ["Run", "describe_environment", "fingerprint", "hash_file", "publish_folder", "write_file"]
 
+_UNPUBLISHED = re.compile(r"\..+\.\d+(\.old)?\.tmp")
 _PACKAGES = ("accelerate", "gguf", "numpy", "plotly", "safetensors", "tokenizers", "torch", "transformers")
 
 
@@ -122,11 +124,14 @@ class Run:
         self._lock = FileLock(self.folder / ".lock")
 
     def __enter__(self) -> "Run":
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._refuse_foreign_folder()
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)
         except Timeout as error:
             raise RunFolderError(f"{self.folder}: another process is working in this run folder") from error
+        except OSError as error:
+            raise RunFolderError(f"{self.folder}: no run folder can be made there: {error.strerror}") from error
         self._remove_orphans()
         return self
 
@@ -135,17 +140,30 @@ class Run:
     ) -> None:
         self._lock.release()
 
+    def _refuse_foreign_folder(self) -> None:
+        """Leave a folder that is not ours as it is: nothing is locked, made or cleared there."""
+        if self.folder.exists() and not self.folder.is_dir():
+            raise RunFolderError(f"{self.folder} is a file, not a run folder")
+        if not self.folder.is_dir() or self.path("recipe.yaml").exists():
+            return
+        # environment.json stands alone when a process was killed before it had written the recipe.
+        ours = (".lock", "environment.json")
+        strangers = sorted(
+            p.name for p in self.folder.iterdir() if p.name not in ours and not _UNPUBLISHED.fullmatch(p.name)
+        )
+        if strangers:
+            raise RunFolderError(f"{self.folder} is not empty and is not a run folder (it holds {strangers[0]!r})")
+
     def _remove_orphans(self) -> None:
         """Clear what a killed process had not published: only names of the form that we make."""
-        for orphan in self.folder.rglob(".*.tmp"):
+        for orphan in [path for path in self.folder.rglob(".*.tmp") if _UNPUBLISHED.fullmatch(path.name)]:
             shutil.rmtree(orphan) if orphan.is_dir() else orphan.unlink()
 
     def adopt(self, recipe: Recipe) -> None:
         """Make this folder the run of ``recipe``, or check that it already is.
 
         Raises:
-            RunFolderError: the folder holds a run of another recipe (the differences are listed), or files that are
-                no run at all.
+            RunFolderError: the folder holds a run of another recipe; the differences are listed.
         """
         stored = self.path("recipe.yaml")
         if stored.exists():
@@ -157,10 +175,6 @@ class Run:
                     f"or undo these:\n  {listed}"
                 )
             return
-        # environment.json stands alone when a process was killed between the two writes below.
-        strangers = [p.name for p in self.folder.iterdir() if p.name not in (".lock", "environment.json")]
-        if strangers:
-            raise RunFolderError(f"{self.folder} is not empty and is not a run folder (it holds {strangers[0]!r})")
         write_file(self.path("environment.json"), json.dumps(describe_environment(), indent=2))
         write_file(stored, dump_recipe(recipe))
 
@@ -170,7 +184,10 @@ class Run:
         path = self.path("recipe.yaml")
         if not path.exists():
             raise RunFolderError(f"{self.folder} is not a run folder: it has no recipe.yaml")
-        return parse_recipe(path.read_text(encoding="utf-8"), str(path))
+        try:
+            return parse_recipe(path.read_text(encoding="utf-8"), str(path))
+        except UnicodeDecodeError as error:
+            raise RunFolderError(f"{path}: byte {error.start} is not UTF-8; the run folder is damaged") from error
 
     def path(self, *parts: str) -> Path:
         """Return a path inside the folder."""
@@ -203,14 +220,23 @@ class Run:
                 f"{self.folder}: {source} has changed since this run was begun; nothing was changed here. Choose "
                 "another folder (--to), or put it back"
             )
+        # From here on the old marker would vouch for files that it has not seen.
+        marker.unlink(missing_ok=True)
         record = dict(action() or {})
         write_file(marker, json.dumps({"inputs": key, "record": record}, ensure_ascii=False, indent=1))
         return record
 
     def finished(self, name: str) -> dict[str, Any] | None:
-        """Return the marker of a finished step: its ``inputs`` hash and its ``record``; None if it is not done."""
+        """Return the marker of a finished step, its ``inputs`` hash and its ``record``; None if it is not done.
+
+        A marker that cannot be read counts as none: the step is done again.
+        """
         marker = self.path("steps", f"{name}.json")
-        return json.loads(marker.read_text(encoding="utf-8")) if marker.exists() else None
+        try:
+            found = json.loads(marker.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) and found.keys() >= {"inputs", "record"} else None
 
     def measure(self, rows: Iterable[Measurement]) -> None:
         """Append rows to ``measurements.jsonl``."""
@@ -220,18 +246,9 @@ class Run:
         """Return all rows so far."""
         return list(read_measurements(self.path("measurements.jsonl")))
 
-    @property
-    def measured_bytes(self) -> int:
-        """The length of ``measurements.jsonl``: a checkpoint stores it, so that resuming can go back to it."""
-        path = self.path("measurements.jsonl")
-        return path.stat().st_size if path.exists() else 0
-
-    def forget_measurements_after(self, num_bytes: int) -> None:
-        """Drop rows that were made after a checkpoint: the resumed run makes them again."""
-        path = self.path("measurements.jsonl")
-        if path.exists() and path.stat().st_size > num_bytes:
-            with path.open("r+b") as file:
-                file.truncate(num_bytes)
+    def forget_measurements_after(self, stage: str, tokens: int) -> None:
+        """Drop a stage's rows past a number of tokens: those made after the checkpoint that it goes on from."""
+        self._keep_measurements(lambda row: row.stage != stage or row.tokens <= tokens)
 
     def forget_measurements_named(self, *names: str) -> None:
         """Drop all rows of some names: the step that makes them is being done again."""

@@ -1,7 +1,7 @@
 """How far the weights moved, per kind of tensor."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from lingraft.errors import MeasurementError
+from lingraft.model.base import load_model
 from lingraft.model.freeze import kind_of
 
 __all__ = ["KindShift", "ParameterShift", "measure_shift"]
@@ -79,7 +80,7 @@ def measure_shift(model: nn.Module, start: Path, *, num_old: int, num_ids: int) 
     now = dict(model.named_parameters())
     distances = []
     seen = set()
-    for name, then in _tensors(start):
+    for name, then in _tensors(start, now.keys()):
         if name not in now:
             continue
         seen.add(name)
@@ -101,8 +102,17 @@ def measure_shift(model: nn.Module, start: Path, *, num_old: int, num_ids: int) 
     return shift
 
 
-def _tensors(folder: Path) -> Iterable[tuple[str, Tensor]]:
-    for path in sorted(folder.glob("*.safetensors")):
+def _tensors(folder: Path, wanted: Set[str]) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of a folder one by one; of a model that is saved under other names, all at once."""
+    files = sorted(folder.glob("*.safetensors"))
+    stored: set[str] = set()
+    for path in files:
+        with safe_open(path, framework="pt") as file:
+            stored |= set(file.keys())
+    if not wanted <= stored:
+        yield from dict(load_model(folder).named_parameters()).items()
+        return
+    for path in files:
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 - not a mapping
                 yield name, file.get_tensor(name)

@@ -6,7 +6,6 @@ converted once.
 
 import contextlib
 import io
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +13,11 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from lingraft.errors import ModelError
-from lingraft.model.locate import BaseLocation, gguf_tokenizer_text, open_gguf, refuse_code_in_config
+from lingraft.model.locate import BaseLocation, gguf_tokenizer_text, open_gguf, read_json_object, refuse_code_in_config
 
 __all__ = [
     "Head",
@@ -27,6 +27,7 @@ __all__ = [
     "hidden_states",
     "is_tied",
     "load_model",
+    "parameter_names",
     "quiet_transformers",
 ]
 
@@ -79,7 +80,7 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> nn.Module:
     """
     from transformers import AutoModelForCausalLM
 
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_json_object(folder / "config.json")
     refuse_code_in_config(config, str(folder))
     with quiet_transformers():
         try:
@@ -91,13 +92,22 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> nn.Module:
                 local_files_only=True,
                 output_loading_info=True,
             )
-        except (OSError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise ModelError(f"{folder}: the weights do not load: {error}") from error
     if missing := sorted(loading["missing_keys"]):
         raise ModelError(f"{folder}: the weights lack {len(missing)} tensors, the first is {missing[0]}")
     _refuse_false_tie(model, str(folder))
     loaded: nn.Module = model.eval()
     return loaded
+
+
+def parameter_names(folder: Path) -> list[str]:
+    """Return the names of a model's parameters, from its configuration alone."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with quiet_transformers(), torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder, local_files_only=True))
+    return [name for name, _ in model.named_parameters()]
 
 
 def convert_gguf(path: Path, folder: Path) -> None:

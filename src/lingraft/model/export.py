@@ -42,7 +42,7 @@ with torch.no_grad():
     logits = model(torch.tensor([ids]), use_cache=False).logits
 print(json.dumps({
     "tokens": [tokenizer.encode(text, add_special_tokens=False) for text in texts],
-    "num_ids": len(tokenizer), "rows": model.get_input_embeddings().weight.shape[0],
+    "num_ids": max(tokenizer.get_vocab().values()) + 1, "rows": model.get_input_embeddings().weight.shape[0],
     "top": logits[0].argmax(-1).tolist(),
     "bytes": __import__("hashlib").sha256(logits.numpy().tobytes()).hexdigest(),
 }))
@@ -139,7 +139,8 @@ def _load_elsewhere(model: nn.Module, folder: Path, tokenizer: TokenizerFile, sa
     given: Any = model
     ids = [(n * 9973) % tokenizer.num_ids for n in range(_PROBE_LENGTH)]
     command = [sys.executable, "-W", "ignore", "-c", _LOAD_SCRIPT, str(folder), json.dumps(ids), json.dumps(samples)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    # A session of its own: Ctrl-C is for this process, which lets the check finish and then stops.
+    result = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
     if result.returncode:
         raise ModelError(f"{folder}: a plain transformers process cannot load it:\n{result.stderr.strip()[-2000:]}")
     theirs = json.loads(result.stdout.strip().splitlines()[-1])

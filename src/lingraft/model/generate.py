@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
+from lingraft.errors import MeasurementError
 from lingraft.model.base import quiet_transformers
 from lingraft.vocabulary import TokenizerFile
 
@@ -38,7 +39,13 @@ def continue_text(
     by several byte tokens come out whole.
     """
     given: Any = model.eval()
-    ids = torch.tensor([[condition_id, *tokenizer.encode(prompt)]], device=given.device)
+    prompt_ids = [condition_id, *tokenizer.encode(prompt)]
+    room = getattr(given.config.get_text_config(), "max_position_embeddings", None)
+    if room is not None and len(prompt_ids) >= room:
+        raise MeasurementError(f"the prompt has {len(prompt_ids)} tokens, the model has {room} positions")
+    if room is not None:
+        max_tokens = min(max_tokens, room - len(prompt_ids))
+    ids = torch.tensor([prompt_ids], device=given.device)
     settings = GenerationConfig(
         max_new_tokens=max_tokens, do_sample=False, eos_token_id=end_id, pad_token_id=end_id, bos_token_id=condition_id
     )

@@ -22,6 +22,7 @@ __all__ = [
     "gguf_tokenizer_text",
     "locate_base",
     "open_gguf",
+    "read_json_object",
     "refuse_code_in_config",
     "text_config",
 ]
@@ -134,7 +135,7 @@ def describe_base(location: BaseLocation) -> BaseDescription:
         assert location.path is not None
         return _describe_gguf(location.path)
     folder = location.path if location.path else _fetch_description(location)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_json_object(folder / "config.json")
     refuse_code_in_config(config, str(folder))
     shapes = _hub_shapes(location, folder) if location.kind == "hub" else _safetensors_shapes(folder)
     return _describe_folder(folder, config, shapes)
@@ -176,9 +177,29 @@ def _safetensors_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
         raise ModelError(f"{folder}: model.safetensors.index.json names files that are not there: {', '.join(lost)}")
     shapes: dict[str, tuple[int, ...]] = {}
     for path in files:
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        shapes |= {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
+        shapes |= _header_shapes(path)
+    return shapes
+
+
+def _header_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shapes that a safetensors file states, after checking that it is as long as its header says."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(8)
+        if start == b"version ":
+            raise ModelError(f"{path}: a Git LFS pointer, not the weights; fetch them with: git lfs pull")
+        length = int.from_bytes(start, "little")
+        if len(start) < 8 or length > size - 8:
+            raise ModelError(f"{path}: not a safetensors file, or cut short ({size} bytes)")
+        try:
+            header = json.loads(file.read(length))
+            header.pop("__metadata__", None)
+            end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
+            shapes = {name: tuple(entry["shape"]) for name, entry in header.items()}
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+            raise ModelError(f"{path}: the header of this safetensors file is damaged") from error
+    if 8 + length + end != size:
+        raise ModelError(f"{path}: {size} bytes, its header calls for {8 + length + end}: it was cut short or added to")
     return shapes
 
 
@@ -186,8 +207,11 @@ def _weight_files(folder: Path) -> list[Path]:
     """Return the files that transformers loads; others beside them (adapters, a vendor's own form) are left out."""
     if (folder / "model.safetensors").exists():
         return [folder / "model.safetensors"]
-    index = json.loads(_read_or(folder / "model.safetensors.index.json", "{}"))
-    return [folder / name for name in sorted(set(index.get("weight_map", {}).values()))]
+    index = read_json_object(folder / "model.safetensors.index.json", missing={})
+    files = index.get("weight_map", {})
+    if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
+        raise ModelError(f"{folder}: weight_map in model.safetensors.index.json does not map tensors to files")
+    return [folder / name for name in sorted(set(files.values()))]
 
 
 def _describe_folder(folder: Path, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> BaseDescription:
@@ -197,7 +221,7 @@ def _describe_folder(folder: Path, config: Mapping[str, Any], shapes: Mapping[st
         raise ModelError(
             f"{folder}: no input embedding matrix among {len(shapes)} tensors; this architecture is unknown"
         )
-    tokens = json.loads(_read_or(folder / "tokenizer_config.json", "{}"))
+    tokens = read_json_object(folder / "tokenizer_config.json", missing={})
     has_head = any(name.endswith(("lm_head.weight", "embed_out.weight")) for name in shapes)
     return BaseDescription(
         tokenizer=TokenizerFile.open(folder),
@@ -212,8 +236,21 @@ def _describe_folder(folder: Path, config: Mapping[str, Any], shapes: Mapping[st
     )
 
 
-def _read_or(path: Path, default: str) -> str:
-    return path.read_text(encoding="utf-8") if path.exists() else default
+def read_json_object(path: Path, missing: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the object in a JSON file, or ``missing`` where there is no file.
+
+    Raises:
+        ModelError: the file is missing and must not be, is not JSON, or holds something else than an object.
+    """
+    if missing is not None and not path.exists():
+        return missing
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: cannot be read as JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ModelError(f"{path}: must hold a JSON object, holds {type(value).__name__}")
+    return value
 
 
 def _spelling(token: Any) -> str | None:

@@ -15,6 +15,7 @@ from lingraft.pipeline.measuring import Evaluator, bind_probes
 from lingraft.pipeline.plan import make_plan
 from lingraft.pipeline.prepare import (
     Prepared,
+    bind_init_methods,
     prepare_base,
     prepare_corpora,
     prepare_embeddings,
@@ -24,7 +25,13 @@ from lingraft.pipeline.prepare import (
 )
 from lingraft.pipeline.progress import Progress, Silent
 from lingraft.pipeline.stopping import Stopper
-from lingraft.pipeline.training import StageRunner, choose_device, stage_folder
+from lingraft.pipeline.training import (
+    StageRunner,
+    choose_device,
+    refuse_changed_weights,
+    refuse_unmatched_patterns,
+    stage_folder,
+)
 from lingraft.recipe import Recipe
 from lingraft.report import model_card, write_report
 from lingraft.run import Run, write_file
@@ -34,7 +41,7 @@ __all__ = ["adapt", "step_names"]
 
 _BEFORE = ("corpora", "base", "vocabulary", "tokens", "embeddings", "measure-base", "measure-expanded")
 _AFTER = ("export", "samples", "report")
-_PROMPT_WORDS = 8
+_PROMPT_CHARACTERS = 60
 _PROMPTS_PER_LANGUAGE = 2
 
 
@@ -63,6 +70,7 @@ def adapt(recipe: Recipe, folder: str | Path, *, until: str | None = None, progr
         known = step_names(recipe)
         raise RecipeError(f"--until: no step is named {until!r}{nearest(until, known)} (steps: {', '.join(known)})")
     bind_probes(recipe)
+    bind_init_methods(recipe)
     choose_device(recipe)
     make_plan(recipe)
     with Run(folder) as run, Stopper() as stopper:
@@ -79,6 +87,7 @@ def _steps(run: Run, recipe: Recipe, stopper: Stopper, progress: Progress) -> It
     prepare_corpora(run, recipe, progress)
     yield "corpora"
     base = prepare_base(run, recipe, progress)
+    refuse_unmatched_patterns(recipe, base.base_folder)
     yield "base"
     expansion = prepare_vocabulary(run, recipe, base, progress)
     yield "vocabulary"
@@ -149,8 +158,10 @@ def _export(
             for code in recipe.measured_languages()
             for text in _first(texts_of(run, recipe, code, "validation"), 4)
         ]
+        model = load_model(final)
+        refuse_changed_weights(model, (_last_stage(run, recipe).get("record") or {}).get("weights_sha256"), final)
         return export_model(
-            load_model(final),
+            model,
             run.path("model"),
             tokenizer=expansion.new,
             base_folder=base.base_folder,
@@ -173,8 +184,17 @@ def _prompts(run: Run, recipe: Recipe) -> list[tuple[str, str]]:
     prompts = []
     for code in recipe.measured_languages():
         for text in _first(texts_of(run, recipe, code, "validation"), _PROMPTS_PER_LANGUAGE):
-            prompts.append((code, " ".join(text.split()[:_PROMPT_WORDS])))
+            prompts.append((code, _beginning(text)))
     return prompts
+
+
+def _beginning(text: str) -> str:
+    """Return the first words of a text: its first line up to some 60 characters, cut at a space where there is one."""
+    line = text.strip().split("\n", 1)[0]
+    if len(line) <= _PROMPT_CHARACTERS:
+        return line
+    cut = line[:_PROMPT_CHARACTERS]
+    return cut[: cut.rfind(" ")] if " " in cut[1:] else cut
 
 
 def _sample(run: Run, recipe: Recipe, base: Prepared, expansion: VocabularyExpansion, progress: Progress) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lingraft.errors import ModelError
+from lingraft.errors import MeasurementError, ModelError
 from lingraft.measure.bits_per_byte import (
     BitsPerByte,
     EvaluationText,
@@ -81,7 +81,13 @@ class Evaluator:
         texts = choose_documents(
             texts_of(self.run, self.recipe, language, "validation"), self.recipe.measure.validation_bytes
         )
-        return split_lossless(texts, [self.expansion.old, self.expansion.new])
+        kept = split_lossless(texts, [self.expansion.old, self.expansion.new])
+        if not kept.documents:
+            raise MeasurementError(
+                f"none of {len(texts)} held-out documents in {language!r} comes back from the tokenizer as it was "
+                f"({kept.lossy} are changed by it, {kept.empty} are empty), so bits per byte cannot be measured"
+            )
+        return kept
 
     def _scorer(self, model: nn.Module, tokenizer: TokenizerFile) -> Scorer:
         return Scorer(

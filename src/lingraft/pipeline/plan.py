@@ -101,7 +101,7 @@ def make_plan(recipe: Recipe) -> Plan:
     """
     location = locate_base(recipe.base_model, recipe.revision)
     for index, stage in enumerate(recipe.stages):
-        lr_schedules.get(stage.lr.schedule, f"stages.{index}.lr.schedule")
+        _refuse_shapeless_rate(stage, index)
         stage_schedule(recipe, index)
         _refuse_long_warmup(stage, index)
     samples = {name: _sample(recipe, name) for name in recipe.corpora}
@@ -124,6 +124,20 @@ def make_plan(recipe: Recipe) -> Plan:
     stages = tuple(_outline(recipe, base, index, rows, rate) for index in range(len(recipe.stages)))
     warnings = tuple(_warnings(recipe, corpora, stages))
     return Plan(recipe, base, location.public_name, documents, corpora, stages, rows, fertility, warnings)
+
+
+def _refuse_shapeless_rate(stage: Stage, index: int) -> None:
+    """Ask a learning-rate schedule once, so that a user's own function that is none is found out here."""
+    where = f"stages.{index}.lr.schedule"
+    shape = lr_schedules.get(stage.lr.schedule, where).function
+    try:
+        value = shape(0.5)
+    except TypeError as error:
+        raise RecipeError(
+            f"{where}: {stage.lr.schedule!r} does not take a progress between 0 and 1: {error}"
+        ) from error
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RecipeError(f"{where}: {stage.lr.schedule!r} must return a number, it returned {value!r}")
 
 
 def _refuse_long_warmup(stage: Stage, index: int) -> None:
@@ -362,6 +376,9 @@ def _warnings(recipe: Recipe, corpora: tuple[CorpusPlan, ...], stages: tuple[Sta
                 f"stages.{index}: no {source} text and no averaging: in-context learning collapses early "
                 "(arXiv 2506.00288)"
             )
+        if outline.stage.ema and outline.stage.ema.every > outline.num_steps:
+            every, steps = outline.stage.ema.every, outline.num_steps
+            yield f"stages.{index}.ema.every: {every} is more than the stage's {steps} steps: nothing is averaged"
     for corpus in corpora:
         if not corpus.files:
             yield f"corpora.{corpus.name}: a hub data set; its size is known only once it has been read"

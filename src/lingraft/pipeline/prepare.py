@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from lingraft.measure.probes.copain import TASKS, make_item
 from lingraft.measurement import Measurement
 from lingraft.model.base import convert_gguf, fetch_folder, is_tied, load_model
 from lingraft.model.export import check_folder, save_model
+from lingraft.model.freeze import weights_digest
 from lingraft.model.locate import describe_base, locate_base
 from lingraft.model.resize import padded_rows, replace_embeddings
 from lingraft.pipeline.progress import Progress
@@ -50,6 +51,7 @@ from lingraft.vocabulary import (
 
 __all__ = [
     "Prepared",
+    "bind_init_methods",
     "prepare_base",
     "prepare_corpora",
     "prepare_embeddings",
@@ -105,6 +107,17 @@ def prepare_corpora(run: Run, recipe: Recipe, progress: Progress) -> None:
             makes=[folder / "train.jsonl", folder / "validation.jsonl"],
             source=f"the text of corpora.{name}",
         )
+    _refuse_unmeasurable(run, recipe)
+
+
+def _refuse_unmeasurable(run: Run, recipe: Recipe) -> None:
+    for code in dict.fromkeys([recipe.languages.source, recipe.languages.target, *recipe.measured_languages()]):
+        names = [name for name in recipe.corpora if recipe.language_of(name) == code]
+        if not any(run.path("corpora", name, "validation.jsonl").stat().st_size for name in names):
+            raise CorpusError(
+                f"corpora.{names[0]}.validation: no text in {code!r} is held out, so nothing can be measured in it; "
+                "hold out a share"
+            )
 
 
 def texts_of(run: Run, recipe: Recipe, language: str, side: str) -> Iterator[str]:
@@ -267,9 +280,12 @@ def _store(run: Run, name: str, base: Prepared, tokenizer: TokenizerFile) -> Tok
     folder = run.path("tokens", store_name(name, tokenizer.sha256, corpus_sha256, start, end))
     if not folder.exists():
         texts = (document.text for document in read_prepared(train))
-        build_store(
-            texts, tokenizer.encode_batch, folder, vocabulary_size=tokenizer.num_ids, start_id=start, end_id=end, **keys
-        )
+        size, encode = tokenizer.num_ids, tokenizer.encode_batch
+        try:
+            build_store(texts, encode, folder, vocabulary_size=size, start_id=start, end_id=end, **keys)
+        except CorpusError as error:
+            marks = ", ".join(repr(tokenizer.decode([i])) for i in (start, end) if i is not None)
+            raise CorpusError(f"corpora.{name} (border tokens: {marks}): {error}") from error
     return open_store(folder, **keys)
 
 
@@ -291,17 +307,26 @@ def prepare_embeddings(
     return folder
 
 
+def bind_init_methods(recipe: Recipe) -> dict[str, Callable[..., Any]]:
+    """Return side → its bound init method; raises RecipeError on an unknown name or option."""
+    choice = recipe.embeddings
+    names = {"input": choice.input, "output": choice.output or choice.input}
+    return {
+        side: init_methods.get(name, f"embeddings.{side}").bind(choice.options, "embeddings.options")
+        for side, name in names.items()
+    }
+
+
 def _initialise(run: Run, recipe: Recipe, base: Prepared, expansion: VocabularyExpansion) -> dict[str, Any]:
     model: Any = load_model(base.base_folder)
     tied = is_tied(model)
-    choice = recipe.embeddings
+    choice, bound = recipe.embeddings, bind_init_methods(recipe)
     sides = {"input": (model.get_input_embeddings().weight, choice.input)}
     if not tied:
         sides["output"] = (model.get_output_embeddings().weight, choice.output or choice.input)
     filled = {}
     for side, (weight, name) in sides.items():
-        where = f"embeddings.{side}"
-        method = init_methods.get(name, where).bind(choice.options, "embeddings.options")
+        method = bound[side]
         seed = int.from_bytes(hashlib.sha256(f"{recipe.seed}/{side}".encode()).digest()[:7], "little")
         generator = torch.Generator().manual_seed(seed)
         base_rows = weight.detach()
@@ -329,7 +354,9 @@ def _initialise(run: Run, recipe: Recipe, base: Prepared, expansion: VocabularyE
             (folder / f"origins-{side}.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
 
     publish_folder(run.path("embeddings"), fill)
-    return {side: embeddings.counts() for side, embeddings in filled.items()} | {
+    counts = {side: embeddings.counts() for side, embeddings in filled.items()}
+    return counts | {
+        "weights_sha256": weights_digest(model),
         "tied": tied,
         "rows": len(filled["input"].matrix),
     }

@@ -1,5 +1,6 @@
 """Runs the stages of a recipe, each from the weights that the one before left."""
 
+import fnmatch
 import resource
 import shutil
 import sys
@@ -13,9 +14,9 @@ import torch
 from lingraft.corpus import TokenStore
 from lingraft.corpus.loader import SequenceLoader
 from lingraft.corpus.mixing import quota_table
-from lingraft.errors import RecipeError
+from lingraft.errors import RecipeError, RunFolderError, nearest
 from lingraft.measurement import Measurement
-from lingraft.model.base import head_of, load_model
+from lingraft.model.base import head_of, load_model, parameter_names
 from lingraft.model.export import save_model
 from lingraft.model.freeze import choose_trainable, weights_digest
 from lingraft.pipeline.measuring import Evaluator
@@ -26,7 +27,7 @@ from lingraft.recipe import Recipe, Stage
 from lingraft.run import Run, fingerprint, publish_folder
 from lingraft.training.stage import StageCallbacks, StagePlan, StepReport, train_stage
 
-__all__ = ["StageRunner", "choose_device", "stage_folder"]
+__all__ = ["StageRunner", "choose_device", "refuse_changed_weights", "refuse_unmatched_patterns", "stage_folder"]
 
 _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -77,7 +78,7 @@ class StageRunner:
             InterruptedRunError: a stop was asked for; a checkpoint was made.
         """
         stage = self.recipe.stages[index]
-        inputs = self._fingerprints(index) | {"start": str(self._start_digest(index))}
+        inputs = self._fingerprints(index)
         makes = [stage_folder(self.run, index, stage) / "model" / "config.json"]
         return self.run.step(f"stage-{index + 1}-{stage.name}", inputs, lambda: self._train(index), makes)
 
@@ -88,7 +89,7 @@ class StageRunner:
 
     def _start_digest(self, index: int) -> Any:
         name = "embeddings" if index == 0 else f"stage-{index}-{self.recipe.stages[index - 1].name}"
-        return (self.run.finished(name) or {}).get("inputs")
+        return (self.run.finished(name) or {"record": {}})["record"].get("weights_sha256")
 
     def _fingerprints(self, index: int) -> dict[str, str]:
         stage, recipe = self.recipe.stages[index], self.recipe
@@ -97,6 +98,7 @@ class StageRunner:
         return {
             "recipe": fingerprint(settings),
             "tokenizer": self.evaluator.expansion.new.sha256,
+            "start": str(self._start_digest(index)),
             "data": fingerprint([data, self.evaluator.base.documents.start, self.evaluator.base.documents.end]),
         }
 
@@ -123,7 +125,9 @@ class StageRunner:
         expansion = self.evaluator.expansion
         self.progress.phase(f"stage {stage.name}")
         began = time.perf_counter()
-        model = load_model(self._start(index)).to(choose_device(self.recipe))
+        model = load_model(self._start(index))
+        refuse_changed_weights(model, self._start_digest(index), self._start(index))
+        model = model.to(choose_device(self.recipe))
         head = head_of(model, expansion.new.num_ids)
         trainable = choose_trainable(model, stage.train, expansion.num_old, expansion.new.num_ids)
         folder = stage_folder(run, index, stage)
@@ -197,7 +201,7 @@ class StageRunner:
             clock.lap()
 
         def load_state(state: Any) -> None:
-            run.forget_measurements_after(state["measured_bytes"])
+            run.forget_measurements_after(stage.name, before + int(state["step"]) * per_step)
             self.progress.stage(stage.name, stage.num_steps, per_step, int(state["step"]))
             self.progress.note(f"stage {stage.name} goes on after step {state['step']} of {stage.num_steps}")
 
@@ -205,7 +209,6 @@ class StageRunner:
             on_step=on_step,
             measure=measure,
             should_stop=lambda: self.stopper.requested,
-            save_state=lambda: {"measured_bytes": run.measured_bytes},
             load_state=load_state,
             on_note=self.progress.note,
         )
@@ -224,6 +227,29 @@ class StageRunner:
             )
             rows.append(Measurement(stage.name, tokens, "share", report.counts[corpus] / report.tokens, corpus))
         return rows
+
+
+def refuse_unmatched_patterns(recipe: Recipe, base_folder: Path) -> None:
+    """Raise a RecipeError when a stage's patterns match none of the base model's parameters; no weight is loaded."""
+    patterns = [
+        (f"stages.{index}.train.{n}", pattern)
+        for index, stage in enumerate(recipe.stages)
+        if not isinstance(stage.train, str)
+        for n, pattern in enumerate(stage.train)
+    ]
+    names = parameter_names(base_folder) if patterns else []
+    for where, pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            raise RecipeError(f"{where}: the pattern {pattern!r} matches no parameter{nearest(pattern, names)}")
+
+
+def refuse_changed_weights(model: torch.nn.Module, recorded: str | None, folder: Path) -> None:
+    """Raise a RunFolderError when weights that an earlier step wrote are not what it recorded."""
+    if recorded and weights_digest(model) != recorded:
+        raise RunFolderError(
+            f"{folder}: the weights are not those that were written there; delete the folder, and the same command "
+            "makes them again"
+        )
 
 
 class _Clock:

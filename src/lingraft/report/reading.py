@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lingraft.errors import LingraftError
+from lingraft.errors import LingraftError, MeasurementError
 from lingraft.measurement import Measurement, read_measurements
 from lingraft.recipe import Recipe
 from lingraft.run import Run
@@ -118,7 +118,7 @@ def _read_rows(path: Path, missing: list[str]) -> tuple[Measurement, ...]:
         return ()
     try:
         rows.extend(read_measurements(path))
-    except (ValueError, TypeError):
+    except MeasurementError:
         rows = _rows_before_damage(path)
         missing.append(f"measurements.jsonl: damaged after {len(rows)} rows; the rows before are shown.")
     sound = tuple(row for row in rows if _is_sound(row))
@@ -133,7 +133,7 @@ def _rows_before_damage(path: Path) -> list[Measurement]:
     try:
         while (row := next(reader, None)) is not None:
             rows.append(row)
-    except (ValueError, TypeError):
+    except MeasurementError:
         return rows
     return rows
 

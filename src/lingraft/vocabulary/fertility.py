@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lingraft.batching import batches_of
+from lingraft.corpus.cleaning import count_words
 from lingraft.errors import MeasurementError
 from lingraft.vocabulary.tokenizer_file import TokenizerFile
 
@@ -44,7 +45,7 @@ def measure_fertility(tokenizer: TokenizerFile, texts: Iterable[str]) -> Fertili
     tokens = words = characters = size = 0
     for batch in batches_of(texts, 256):
         tokens += sum(map(len, tokenizer.encode_batch(batch)))
-        words += sum(len(text.split()) for text in batch)
+        words += sum(map(count_words, batch))
         characters += sum(map(len, batch))
         size += sum(len(text.encode()) for text in batch)
     if not words:

@@ -116,6 +116,8 @@ def copain(context: ProbeContext, *, num_items: int = 50, shots: int = 3) -> lis
     """
     if num_items < 1:
         raise MeasurementError(f"copain needs at least one item a task, not {num_items}")
+    if shots < 0:
+        raise MeasurementError(f"copain takes zero or more demonstrations, not {shots}")
     scores: list[ProbeScore] = []
     columns: dict[str, list[list[bool]]] = {"exact_match": [], "validity": [], "choice_accuracy": []}
     for task in TASKS:

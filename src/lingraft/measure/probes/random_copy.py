@@ -28,6 +28,11 @@ def random_copy(context: ProbeContext, *, num_items: int = 64, length: int = 64)
     """
     if num_items < 1 or length < 2:
         raise MeasurementError(f"random_copy needs at least one item of two tokens, not {num_items} of {length}")
+    if 2 * length + 1 > context.scorer.window:
+        raise MeasurementError(
+            f"random_copy: length {length} makes items of {2 * length + 1} tokens, the model sees "
+            f"{context.scorer.window} at once"
+        )
     special = context.tokenizer.special_ids
     allowed = [i for i in sorted(context.tokenizer.vocabulary.values()) if i < context.num_old and i not in special]
     halves = [_ids(allowed, length, context.seed, index) for index in range(num_items)]

@@ -108,14 +108,6 @@ def _seen_from(folder: Path, path: str) -> str:
     return path if Path(path).is_absolute() else os.path.relpath(path, folder)
 
 
-def _run_name(base_model: str, target: str) -> str:
-    """Return a name for the run: the model's last part and the language, in letters that a run name may have."""
-    import re
-
-    last = re.split(r"[/:]", base_model.rstrip("/"))[-1]
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-._") + f"-{target}"
-
-
 @app.command()
 def plan(recipe: RecipePath, overrides: Overrides = None) -> None:
     """Show what a recipe will do; loads no weights and refuses what cannot work."""

@@ -2,8 +2,8 @@
 
     python benchmarks/source_drift.py TEXT...
 
-TEXT are files of English text (jsonl, txt; .gz, .zst). The demo's tokenizer is expanded on the demo's Basque sample with
-the demo's settings; of TEXT, the share of documents and of tokens that are cut differently is printed.
+TEXT are files of English text (jsonl, txt; .gz, .zst). The demo's tokenizer is expanded on its Basque sample with its
+settings; of TEXT, the share of documents and of tokens that are cut differently is printed.
 """
 
 import argparse

@@ -28,7 +28,7 @@ from lingraft.vocabulary import LearnOptions, dominant_scripts, expand_byte_bpe
 __all__ = ["CorpusPlan", "Plan", "StageOutline", "make_plan"]
 
 _SAMPLE_BYTES = 300_000
-_WHOLE_BYTES = 6_000_000
+_WHOLE_BYTES = 2_000_000
 _PACKED_RATIO = {".gz": 3.0, ".zst": 4.0}
 _POINTS = tuple(n / 10 for n in range(10))
 # Bytes that a layer keeps per token and hidden unit for the backward pass. Of SmolLM2-135M the tensors that autograd

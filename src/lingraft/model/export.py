@@ -1,5 +1,6 @@
 """Writes a model folder that anyone can load, and proves it by loading it in another process."""
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -169,6 +170,4 @@ def _load_elsewhere(model: nn.Module, folder: Path, tokenizer: TokenizerFile, sa
 
 
 def _digest(logits: torch.Tensor) -> str:
-    import hashlib
-
     return hashlib.sha256(logits.numpy().tobytes()).hexdigest()

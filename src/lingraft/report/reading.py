@@ -117,25 +117,14 @@ def _read_rows(path: Path, missing: list[str]) -> tuple[Measurement, ...]:
         missing.append("measurements.jsonl: not there. Nothing has been measured yet.")
         return ()
     try:
-        rows.extend(read_measurements(path))
+        for row in read_measurements(path):
+            rows.append(row)
     except MeasurementError:
-        rows = _rows_before_damage(path)
         missing.append(f"measurements.jsonl: damaged after {len(rows)} rows; the rows before are shown.")
     sound = tuple(row for row in rows if _is_sound(row))
     if len(sound) < len(rows):
         missing.append(f"measurements.jsonl: {len(rows) - len(sound)} rows hold no finite number and are left out.")
     return sound
-
-
-def _rows_before_damage(path: Path) -> list[Measurement]:
-    rows: list[Measurement] = []
-    reader = read_measurements(path)
-    try:
-        while (row := next(reader, None)) is not None:
-            rows.append(row)
-    except MeasurementError:
-        return rows
-    return rows
 
 
 def _is_sound(row: Measurement) -> bool:

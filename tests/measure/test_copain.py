@@ -30,7 +30,7 @@ class Rule(Scorer):
 
 
 def scores(model, tokenizer, rule, **options) -> dict[str, float]:
-    context = ProbeContext(Rule(model, tokenizer, rule), tokenizer, num_old=410)
+    context = ProbeContext(Rule(model, tokenizer, rule), tokenizer, frozenset(range(410)))
     return {score.name: score.value for score in copain(context, **({"num_items": 6} | options))}
 
 
@@ -94,7 +94,7 @@ def test_a_model_that_has_lost_the_format_is_below_the_element_picker(model, tok
 
 
 def test_a_real_model_gets_through(model, tokenizer) -> None:
-    context = ProbeContext(Scorer(model, num_ids=410, condition_id=0), tokenizer, num_old=410)
+    context = ProbeContext(Scorer(model, num_ids=410, condition_id=0), tokenizer, frozenset(range(410)))
     found = copain(context, num_items=2, shots=1)
     assert all(0 <= score.value <= 1 for score in found)
     assert all(s.low <= s.value <= s.high for s in found if s.low is not None and s.high is not None)

@@ -1,5 +1,7 @@
 """Copying a random sequence, asked of models whose answer is known."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -23,7 +25,7 @@ class Copier(Scorer):
 
 @pytest.fixture
 def context(model, tokenizer) -> ProbeContext:
-    return ProbeContext(Copier(model, num_ids=410, condition_id=0), tokenizer, num_old=300)
+    return ProbeContext(Copier(model, num_ids=410, condition_id=0), tokenizer, frozenset(range(300)))
 
 
 def scores(context: ProbeContext, **options) -> dict:
@@ -48,12 +50,19 @@ def test_items_are_old_ids_without_control_tokens_written_twice_and_seeded(conte
     assert context.scorer.asked == asked
 
 
+def test_ids_that_new_tokens_took_are_not_drawn(context) -> None:
+    """Ids 2 to 99 now mean other tokens than they did to the base model."""
+    shared = dataclasses.replace(context, shared_ids=frozenset(range(100, 110)))
+    assert scores(shared)["chance"].value == 1 / 10
+    assert {i for row in shared.scorer.asked for i in row} <= set(range(100, 110))
+
+
 def test_chance_is_one_over_the_ids_that_are_drawn_from(context) -> None:
     assert scores(context)["chance"].value == 1 / 298
 
 
 def test_an_untrained_model_is_at_chance(model, tokenizer) -> None:
-    context = ProbeContext(Scorer(model, num_ids=410, condition_id=0), tokenizer, num_old=410)
+    context = ProbeContext(Scorer(model, num_ids=410, condition_id=0), tokenizer, frozenset(range(410)))
     found = scores(context, num_items=8, length=16)
     assert found["accuracy"].value < 0.1
     assert found["accuracy"].low <= found["accuracy"].value <= found["accuracy"].high

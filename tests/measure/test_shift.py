@@ -9,12 +9,14 @@ from lingraft.errors import MeasurementError
 from lingraft.measure.shift import KindShift, measure_shift
 from lingraft.model.base import load_model
 
+NEW = tuple(range(380, 410))
 
-def shifted(folder: Path, name: str | None = None, rows: slice = slice(None), amount: float = 1.0):
+
+def shifted(folder: Path, name: str | None = None, rows: slice = slice(None), amount: float = 1.0, new_ids=NEW):
     model = load_model(folder)
     if name:
         model.get_parameter(name).data[rows] += amount
-    return measure_shift(model, folder, num_old=380, num_ids=410)
+    return measure_shift(model, folder, new_ids=new_ids, num_ids=410)
 
 
 def test_a_kind_sums_over_its_tensors() -> None:
@@ -58,11 +60,33 @@ def test_old_new_and_padding_rows_are_kept_apart(tied_folder: Path, rows: slice,
     assert (found.mean_l2 > 0) == (moved is not None)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_new_rows_in_the_middle_are_kept_apart_too(tied: bool, tied_folder: Path, untied_folder: Path) -> None:
+    """Rows 5, 6 and 100 are new: of the four rows that move, two are new and two old."""
+    folder, name = (tied_folder, "model.embed_tokens.weight") if tied else (untied_folder, "lm_head.weight")
+    model = load_model(folder)
+    before = model.get_parameter(name).detach().clone().double()
+    model.get_parameter(name).data[[4, 5, 100, 101]] += 1
+    found = measure_shift(model, folder, new_ids=[5, 6, 100], num_ids=410)
+    kind, old = ("embeddings" if tied else "head"), [i for i in range(410) if i not in (5, 6, 100)]
+    for part, rows in (("new", [5, 6, 100]), ("old", old)):
+        sums = found.kinds[f"{kind}_{part}"]
+        assert sums.difference == pytest.approx(2 * 32)
+        assert sums.before == pytest.approx((before[rows] ** 2).sum().item())
+    assert found.mean_l2 == pytest.approx((4 * 32) ** 0.5 / (20 if tied else 21))
+
+
+def test_without_new_tokens_all_rows_are_old(tied_folder: Path) -> None:
+    kinds = shifted(tied_folder, "model.embed_tokens.weight", slice(409, 410), new_ids=()).kinds
+    assert "embeddings_new" not in kinds
+    assert kinds["embeddings_old"].difference == pytest.approx(32)
+
+
 def test_a_start_of_another_model_is_refused(tied_folder: Path, untied_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(MeasurementError, match=r"no tensor 'lm_head\.weight' to compare with"):
-        measure_shift(load_model(untied_folder), tied_folder, num_old=380, num_ids=410)
+        measure_shift(load_model(untied_folder), tied_folder, new_ids=NEW, num_ids=410)
     model = load_model(tied_folder)
     model.resize_token_embeddings(430)
     model.save_pretrained(tmp_path)
     with pytest.raises(MeasurementError, match=r"embed_tokens\.weight is \(430, 32\), in the model it is \(420, 32\)"):
-        measure_shift(load_model(tied_folder), tmp_path, num_old=380, num_ids=410)
+        measure_shift(load_model(tied_folder), tmp_path, new_ids=NEW, num_ids=410)

@@ -7,9 +7,20 @@ import torch
 
 from lingraft.errors import FrozenMovedError, TrainingError
 from lingraft.model.base import load_model
-from lingraft.model.freeze import choose_trainable, frozen_digests, kind_of, prove_frozen, row_digests, weights_digest
+from lingraft.model.freeze import (
+    choose_trainable,
+    frozen_digests,
+    kind_of,
+    other_rows,
+    prove_frozen,
+    row_digests,
+    row_index,
+    weights_digest,
+)
 
 OLD, IDS, ROWS = 394, 410, 420
+NEW = tuple(range(OLD, IDS))
+SCATTERED = (0, 7, 8, 200, 393, 394, 409)  # as a replacement leaves them: first, last, neighbours, and alone
 
 
 def train(model, trainable, *, steps=20, decay=0.0, mask=True):
@@ -34,7 +45,7 @@ def tables(model):
 @pytest.mark.parametrize("fixture", ["tied_folder", "untied_folder"])
 def test_o33_frozen_rows_stay_bit_identical_and_new_ones_learn(request, fixture):
     model = load_model(request.getfixturevalue(fixture))
-    trainable = choose_trainable(model, "new_embeddings", OLD, IDS)
+    trainable = choose_trainable(model, "new_embeddings", NEW, IDS)
     before, still = tables(model), frozen_digests(model, trainable)
     train(model, trainable)
     for old, new in zip(before, tables(model), strict=True):
@@ -47,7 +58,7 @@ def test_o33_frozen_rows_stay_bit_identical_and_new_ones_learn(request, fixture)
 def test_o33_weight_decay_on_masked_rows_is_caught(tied_folder):
     """The case: gradients are zero, and the rows shrink all the same."""
     model = load_model(tied_folder)
-    trainable = choose_trainable(model, "new_embeddings", OLD, IDS)
+    trainable = choose_trainable(model, "new_embeddings", NEW, IDS)
     still = frozen_digests(model, trainable)
     train(model, trainable, steps=1, decay=0.01)
     with pytest.raises(
@@ -58,7 +69,7 @@ def test_o33_weight_decay_on_masked_rows_is_caught(tied_folder):
 
 def test_rows_without_a_mask_move_and_are_caught(tied_folder):
     model = load_model(tied_folder)
-    trainable = choose_trainable(model, "new_embeddings", OLD, IDS)
+    trainable = choose_trainable(model, "new_embeddings", NEW, IDS)
     still = frozen_digests(model, trainable)
     train(model, trainable, steps=1, mask=False)
     with pytest.raises(FrozenMovedError):
@@ -68,7 +79,7 @@ def test_rows_without_a_mask_move_and_are_caught(tied_folder):
 @pytest.mark.parametrize("row", [0, OLD - 1, IDS, ROWS - 1])
 def test_one_bit_of_a_frozen_row_is_enough(tied_folder, row):
     model = load_model(tied_folder)
-    trainable = choose_trainable(model, "new_embeddings", OLD, IDS)
+    trainable = choose_trainable(model, "new_embeddings", NEW, IDS)
     still = frozen_digests(model, trainable)
     with torch.no_grad():
         model.get_input_embeddings().weight.view(torch.int32)[row, 5] ^= 1
@@ -79,7 +90,7 @@ def test_one_bit_of_a_frozen_row_is_enough(tied_folder, row):
 @pytest.mark.parametrize("row", [OLD, IDS - 1])
 def test_new_rows_may_move(tied_folder, row):
     model = load_model(tied_folder)
-    trainable = choose_trainable(model, "new_embeddings", OLD, IDS)
+    trainable = choose_trainable(model, "new_embeddings", NEW, IDS)
     still = frozen_digests(model, trainable)
     with torch.no_grad():
         model.get_input_embeddings().weight[row] += 1
@@ -88,7 +99,7 @@ def test_new_rows_may_move(tied_folder, row):
 
 def test_body_of_an_embedding_stage_does_not_move(untied_folder):
     model = load_model(untied_folder)
-    trainable = choose_trainable(model, "embeddings", OLD, IDS)
+    trainable = choose_trainable(model, "embeddings", NEW, IDS)
     still = frozen_digests(model, trainable)
     assert trainable.names == trainable.tables == ("model.embed_tokens.weight", "lm_head.weight")
     assert still.keys() == {name for name, _ in model.named_parameters()} - set(trainable.names)
@@ -98,7 +109,7 @@ def test_body_of_an_embedding_stage_does_not_move(untied_folder):
 
 def test_body_that_moved_is_named(tied_folder):
     model = load_model(tied_folder)
-    trainable = choose_trainable(model, "embeddings", OLD, IDS)
+    trainable = choose_trainable(model, "embeddings", NEW, IDS)
     still = frozen_digests(model, trainable)
     with torch.no_grad():
         model.model.norm.weight[3] += 1e-6
@@ -108,7 +119,7 @@ def test_body_that_moved_is_named(tied_folder):
 
 def test_frozen_piece_that_is_gone_is_noticed(tied_folder):
     model = load_model(tied_folder)
-    trainable = choose_trainable(model, "embeddings", OLD, IDS)
+    trainable = choose_trainable(model, "embeddings", NEW, IDS)
     still = frozen_digests(model, trainable)
     with pytest.raises(FrozenMovedError):
         prove_frozen(model, trainable, {name: digest for name, digest in still.items() if "norm" not in name})
@@ -117,10 +128,10 @@ def test_frozen_piece_that_is_gone_is_noticed(tied_folder):
 def test_o28_a_tied_matrix_trains_as_one_tensor(tied_folder):
     model = load_model(tied_folder)
     for choice in ("embeddings", "new_embeddings", "model.embed_tokens.weight"):
-        assert choose_trainable(model, choice, OLD, IDS).names == ("model.embed_tokens.weight",)
+        assert choose_trainable(model, choice, NEW, IDS).names == ("model.embed_tokens.weight",)
     assert model.lm_head.weight.requires_grad
     with pytest.raises(TrainingError, match=r"'lm_head\.weight' matches no parameter"):
-        choose_trainable(model, "lm_head.weight", OLD, IDS)
+        choose_trainable(model, "lm_head.weight", NEW, IDS)
 
 
 @pytest.mark.parametrize(
@@ -128,30 +139,30 @@ def test_o28_a_tied_matrix_trains_as_one_tensor(tied_folder):
 )
 def test_patterns_choose_parameters(tied_folder, choice, count):
     model = load_model(tied_folder)
-    trainable = choose_trainable(model, choice, OLD, IDS)
+    trainable = choose_trainable(model, choice, NEW, IDS)
     assert len(trainable.names) == count
     assert {n for n, p in model.named_parameters() if p.requires_grad} == set(trainable.names)
-    assert trainable.first_new_row == 0
+    assert trainable.new_rows == ()
 
 
 def test_a_later_choice_replaces_an_earlier_one(tied_folder):
     model = load_model(tied_folder)
-    choose_trainable(model, "embeddings", OLD, IDS)
-    choose_trainable(model, "all", OLD, IDS)
+    choose_trainable(model, "embeddings", NEW, IDS)
+    choose_trainable(model, "all", NEW, IDS)
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
 def test_nothing_to_train_is_refused(tied_folder):
     model = load_model(tied_folder)
     with pytest.raises(TrainingError, match="no new rows"):
-        choose_trainable(model, "new_embeddings", OLD, OLD)
+        choose_trainable(model, "new_embeddings", (), OLD)
     with pytest.raises(TrainingError, match=r"'\*\.layer\.0\.\*' matches no parameter"):
-        choose_trainable(model, ["*norm*", "*.layer.0.*"], OLD, IDS)
+        choose_trainable(model, ["*norm*", "*.layer.0.*"], NEW, IDS)
 
 
 def test_mask_by_hand(tied_folder):
     model = load_model(tied_folder)
-    trainable = choose_trainable(model, "new_embeddings", OLD, IDS)
+    trainable = choose_trainable(model, "new_embeddings", NEW, IDS)
     weight = model.get_input_embeddings().weight
     trainable.mask_gradients(dict(model.named_parameters()))
     weight.grad = torch.ones_like(weight)
@@ -161,7 +172,7 @@ def test_mask_by_hand(tied_folder):
 
 def test_no_rows_are_masked_when_all_may_move(tied_folder):
     model = load_model(tied_folder)
-    trainable = choose_trainable(model, "embeddings", OLD, IDS)
+    trainable = choose_trainable(model, "embeddings", NEW, IDS)
     weight = model.get_input_embeddings().weight
     weight.grad = torch.ones_like(weight)
     trainable.mask_gradients(dict(model.named_parameters()))
@@ -195,3 +206,113 @@ def test_one_digest_of_all_weights(tied_folder):
 )  # fmt: skip
 def test_kind_of_a_parameter(untied_folder, name, kind):
     assert kind_of(name, load_model(untied_folder)) == kind
+
+
+@pytest.mark.parametrize("fixture", ["tied_folder", "untied_folder"])
+def test_o33_new_rows_among_the_old_ones_learn_alone(request, fixture):
+    """A replacement gives old ids to new tokens."""
+    model = load_model(request.getfixturevalue(fixture))
+    trainable = choose_trainable(model, "new_embeddings", SCATTERED, IDS)
+    before, still = tables(model), frozen_digests(model, trainable)
+    train(model, trainable)
+    for old, new in zip(before, tables(model), strict=True):
+        moved = set((old != new).any(dim=1).nonzero().flatten().tolist())
+        assert moved <= set(SCATTERED)
+        assert len(moved) > 4  # an input row moves only where its token was drawn
+    assert prove_frozen(model, trainable, still) == len(still)
+
+
+def test_mask_by_hand_in_the_middle(tied_folder):
+    """What may move keeps its gradient to the bit, and a gradient that is no number does not get through the mask."""
+    model = load_model(tied_folder)
+    trainable = choose_trainable(model, "new_embeddings", SCATTERED, IDS)
+    weight = model.get_input_embeddings().weight
+    gradient = torch.randn(weight.shape, generator=torch.Generator().manual_seed(0))
+    gradient[3], gradient[IDS] = torch.nan, torch.inf
+    weight.grad = gradient.clone()
+    trainable.mask_gradients(dict(model.named_parameters()))
+    wanted = torch.zeros_like(gradient)
+    wanted[list(SCATTERED)] = gradient[list(SCATTERED)]
+    assert torch.equal(weight.grad, wanted)
+
+
+@pytest.mark.parametrize("row", [1, 6, 9, 199, 201, 392, 395, 408, IDS, ROWS - 1])
+def test_one_bit_of_a_frozen_row_between_new_ones_is_enough(tied_folder, row):
+    model = load_model(tied_folder)
+    trainable = choose_trainable(model, "new_embeddings", SCATTERED, IDS)
+    still = frozen_digests(model, trainable)
+    with torch.no_grad():
+        model.get_input_embeddings().weight.view(torch.int32)[row, 5] ^= 1
+    with pytest.raises(FrozenMovedError, match="1 frozen pieces moved"):
+        prove_frozen(model, trainable, still)
+
+
+def test_digests_of_rows_at_the_end_are_those_of_the_two_slices(tied_folder):
+    """Runs that were made before new rows could lie elsewhere compare the same bytes."""
+    model = load_model(tied_folder)
+    trainable = choose_trainable(model, "new_embeddings", NEW, IDS)
+    name, weight = "model.embed_tokens.weight", model.get_input_embeddings().weight
+    digests = frozen_digests(model, trainable)
+    assert digests[f"{name}[old rows]"] == row_digests(weight[:OLD])
+    assert digests[f"{name}[padding rows]"] == row_digests(weight[IDS:])
+
+
+@pytest.mark.parametrize(
+    ("new_ids", "message"),
+    [((8, 7), "break at 7"), ((7, 7), "break at 7"), ((-1, 7), "break at -1"), ((7, IDS), f"break at {IDS}")],
+)
+def test_ids_that_are_no_rows_of_new_tokens_are_refused(tied_folder, new_ids, message):
+    with pytest.raises(TrainingError, match=message):
+        choose_trainable(load_model(tied_folder), "new_embeddings", new_ids, IDS)
+
+
+@pytest.mark.parametrize(("ids", "index"), [((), slice(0, 0)), ((5,), slice(5, 6)), ((5, 6, 7), slice(5, 8))])
+def test_rows_without_a_gap_are_a_slice(ids, index):
+    assert row_index(ids) == index
+
+
+def test_rows_with_a_gap_are_gathered():
+    assert row_index([2, 4]).tolist() == [2, 4]
+    assert other_rows([2, 4], 6) == (0, 1, 3, 5)
+
+
+def test_o31_row_freeze_of_a_sharded_matrix_is_refused_by_name(tied_folder, tmp_path):
+    """A real DTensor: one process, one shard."""
+    from torch import distributed
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    model = load_model(tied_folder)
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'meeting'}", rank=0, world_size=1)
+    try:
+        mesh = distributed.init_device_mesh("cpu", (1,))
+        module = model.get_input_embeddings()
+        module.weight = torch.nn.Parameter(distribute_tensor(module.weight.detach(), mesh, [Shard(0)]))
+        model.lm_head.weight = module.weight
+        with pytest.raises(
+            TrainingError, match=r"cannot be done to model\.embed_tokens\.weight: it is split .*DTensor"
+        ):
+            choose_trainable(model, "new_embeddings", NEW, IDS)
+        assert choose_trainable(model, "embeddings", NEW, IDS).new_rows == ()
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_o31_row_freeze_of_a_flattened_or_partitioned_matrix_is_refused(tied_folder):
+    """FSDP1 leaves a flat parameter, ZeRO-3 an empty one with the true shape beside it."""
+    for spoil in (lambda w: setattr(w, "ds_shape", w.shape), lambda w: setattr(w, "data", w.data.flatten())):
+        model = load_model(tied_folder)
+        spoil(model.get_input_embeddings().weight)
+        with pytest.raises(TrainingError, match="split over processes"):
+            choose_trainable(model, "new_embeddings", NEW, IDS)
+
+
+@pytest.mark.parametrize(("world", "refused"), [("2", True), ("16", True), ("1", False), ("", False)])
+def test_o31_row_freeze_in_more_than_one_process_is_refused(tied_folder, monkeypatch, world, refused):
+    monkeypatch.setenv("WORLD_SIZE", world)
+    model = load_model(tied_folder)
+    choose_trainable(model, "all", NEW, IDS)
+    if refused:
+        with pytest.raises(TrainingError, match=f"one process only, and WORLD_SIZE is {world}"):
+            choose_trainable(model, "new_embeddings", NEW, IDS)
+    else:
+        assert choose_trainable(model, "new_embeddings", NEW, IDS).new_rows == NEW

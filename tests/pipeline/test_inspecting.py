@@ -1,5 +1,6 @@
 """Finished models, looked at without a recipe, against plain transformers."""
 
+import dataclasses
 import json
 import math
 import shutil
@@ -153,6 +154,58 @@ def test_the_smaller_vocabulary_is_the_base(opened, tied_folder, tmp_path):
     assert diagnose(larger, opened)[1] == 1
     with pytest.raises(ModelError, match=r"fewer tokens .*swap them"):
         diagnose(opened, larger)
+
+
+def _rewritten(folder: Path, spellings: dict[str, str], rows: dict[int, int]) -> None:
+    """Give tokens of a model folder other spellings (in place), and rows the content of others."""
+    from safetensors.torch import load_file, save_file
+
+    raw = json.loads((folder / "tokenizer.json").read_text())
+    raw["model"]["vocab"] = {spellings.get(token, token): i for token, i in raw["model"]["vocab"].items()}
+    raw["model"]["merges"] = [m for m in raw["model"]["merges"] if not {*m, "".join(m)} & spellings.keys()]
+    (folder / "tokenizer.json").write_text(json.dumps(raw))
+    weights = load_file(folder / "model.safetensors")
+    for name in weights:
+        if name in ("model.embed_tokens.weight", "lm_head.weight"):
+            table = weights[name].clone()
+            table[list(rows)] = weights[name][list(rows.values())]
+            weights[name] = table
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_token_that_has_another_id_is_found_by_its_spelling(tied_folder, untied_folder, tmp_path, tied):
+    base = tied_folder if tied else untied_folder
+    first, second = (t for t, i in sorted(open_model(str(base)).tokenizer.vocabulary.items()) if i in (390, 391))
+    folder = _copy(base, tmp_path / "model")
+    _rewritten(folder, {first: second, second: first}, {390: 391, 391: 390})
+    shift, more = diagnose(open_model(str(folder)), open_model(str(base)))
+    assert (shift.mean_l2, more) == (0.0, 0)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_row_of_a_token_that_was_replaced_does_not_count(tied_folder, untied_folder, tmp_path, tied):
+    base = tied_folder if tied else untied_folder
+    gone = next(t for t, i in open_model(str(base)).tokenizer.vocabulary.items() if i == 391)
+    folder = _copy(base, tmp_path / "model")
+    _rewritten(folder, {gone: "zzz"}, {391: 7})
+    shift, more = diagnose(open_model(str(folder)), open_model(str(base)))
+    assert (shift.mean_l2, more) == (0.0, 1)
+    assert {kind for kind in shift.kinds if kind.endswith("_new")} == set()
+    _rewritten(folder, {}, {392: 7})  # a token that both have, and that moved
+    moved, _ = diagnose(open_model(str(folder)), open_model(str(base)))
+    assert moved.kinds["embeddings_old"].difference > 0
+
+
+def test_models_without_a_common_token_are_refused(opened, tied_folder, tmp_path):
+    folder = _copy(tied_folder, tmp_path / "model")
+    raw = json.loads((folder / "tokenizer.json").read_text())
+    raw["model"] |= {"vocab": {f"x{i}": i for i in range(394)}, "merges": []}
+    raw["added_tokens"] = []
+    (folder / "tokenizer.json").write_text(json.dumps(raw))
+    other = dataclasses.replace(opened, tokenizer=inspecting.TokenizerFile.open(folder))
+    with pytest.raises(ModelError, match="no token in common"):
+        diagnose(other, opened)
 
 
 def _greedy(opened, prompt: str, count: int) -> str:

@@ -42,6 +42,7 @@ class Trial:
     checkpoints: Path
     train: str | list[str] = "all"
     plan: StagePlan = PLAN
+    new_ids: tuple[int, ...] = tuple(range(NUM_OLD, NUM_IDS))
     tokens: Mapping[str, np.ndarray] = field(default_factory=dict)
     fingerprints: Mapping[str, str] = field(default_factory=lambda: {"recipe": "r"})
     reports: list[StepReport] = field(default_factory=list)
@@ -67,7 +68,7 @@ class Trial:
         told = StageCallbacks(on_step=stepped, on_note=self.notes.append, **callbacks)
         if measure:
             told.measure = lambda step: measure(model, step)
-        trainable = choose_trainable(model, self.train, NUM_OLD, NUM_IDS)
+        trainable = choose_trainable(model, self.train, self.new_ids, NUM_IDS)
         self.still = train_stage(
             model, head(model, head_of(model, NUM_IDS)), trainable, self.loader(), self.plan, self.checkpoints,
             self.fingerprints, told,

@@ -102,6 +102,18 @@ def test_o33_only_new_rows_move_and_nothing_decays_the_others(make_trial, tied: 
         assert moved[NUM_OLD:NUM_IDS].any()
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_only_new_rows_move_where_they_lie_among_the_old_ones(make_trial, tied: bool) -> None:
+    trial = make_trial(tied=tied, train="new_embeddings", weight_decay=0.5)
+    trial.new_ids = tuple(range(3, NUM_IDS, 4))
+    trial.run()
+    start, now = weights_of(load_model(trial.base)), weights_of(trial.model)
+    for name in ["model.embed_tokens.weight", *([] if tied else ["lm_head.weight"])]:
+        moved = (start[name] != now[name]).any(dim=1).nonzero().flatten().tolist()
+        assert len(moved) > 50
+        assert set(moved) <= set(trial.new_ids)
+
+
 @pytest.mark.parametrize("place", ["model.layers.0.mlp.up_proj.weight", "model.norm.weight"])
 def test_the_proof_sees_a_body_that_was_touched(make_trial, place: str) -> None:
     def touch(model, report) -> None:

@@ -1,4 +1,4 @@
-"""Probability that a model gives to a range of rows: new tokens on source text, or rows that no token owns."""
+"""Probability that a model gives to some rows: new tokens on source text, or rows that no token owns."""
 
 from collections.abc import Sequence
 
@@ -7,29 +7,30 @@ from torch import nn
 
 from lingraft.errors import MeasurementError
 from lingraft.model.base import head_of, hidden_states
+from lingraft.model.freeze import row_index
 
 __all__ = ["probability_mass"]
 
 
 @torch.no_grad()
 def probability_mass(
-    model: nn.Module, sequences: Sequence[Sequence[int]], *, condition_id: int, begin: int, end: int, num_ids: int
+    model: nn.Module, sequences: Sequence[Sequence[int]], *, condition_id: int, ids: Sequence[int], num_ids: int
 ) -> float:
-    """Return the mean, over all positions of the sequences, of Σ p(i) for ``begin`` ≤ i < ``end``.
+    """Return the mean, over all positions of the sequences, of Σ p(i) over the ascending ``ids``.
 
     The softmax is over ``num_ids`` rows; pass all rows of the matrix to see what padding rows would take.
 
     Raises:
         MeasurementError: there is no position.
     """
-    head = head_of(model, num_ids)
+    head, rows = head_of(model, num_ids), row_index(ids)
     total, positions = 0.0, 0
     model.eval()
     for sequence in sequences:
-        ids = torch.tensor([[condition_id, *sequence]], device=head.weight.device)
-        probabilities = head.logits(hidden_states(model, ids)[0].float()).softmax(dim=1)
-        total += probabilities[:, begin:end].sum().item()
-        positions += ids.shape[1]
+        inputs = torch.tensor([[condition_id, *sequence]], device=head.weight.device)
+        probabilities = head.logits(hidden_states(model, inputs)[0].float()).softmax(dim=1)
+        total += probabilities[:, rows].sum().item()
+        positions += inputs.shape[1]
     if not positions:
         raise MeasurementError("probability mass needs at least one sequence")
     return total / positions

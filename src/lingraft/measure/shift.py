@@ -1,7 +1,7 @@
 """How far the weights moved, per kind of tensor."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lingraft.errors import MeasurementError
 from lingraft.model.base import load_model
-from lingraft.model.freeze import kind_of
+from lingraft.model.freeze import kind_of, other_rows, row_index
 
 __all__ = ["KindShift", "ParameterShift", "measure_shift"]
 
@@ -61,7 +61,7 @@ class ParameterShift:
 
 
 @torch.no_grad()
-def measure_shift(model: nn.Module, start: Path, *, num_old: int, num_ids: int) -> ParameterShift:
+def measure_shift(model: nn.Module, start: Path, *, new_ids: Sequence[int], num_ids: int) -> ParameterShift:
     """Return how far a model is from the weights in a folder, read tensor by tensor in fp64.
 
     θ₀ is the model after vocabulary expansion. The rows of new tokens are reported apart, or they would swamp the rest;
@@ -70,13 +70,14 @@ def measure_shift(model: nn.Module, start: Path, *, num_old: int, num_ids: int) 
     Args:
         model: the model now.
         start: a folder with the safetensors weights of the start.
-        num_old: ids of the base tokenizer.
-        num_ids: ids of the expanded tokenizer.
+        new_ids: ids of the new tokens, ascending; all others below ``num_ids`` are old.
+        num_ids: ids of the expanded tokenizer; rows from here on are padding.
 
     Raises:
         MeasurementError: a tensor of the model is not in the folder, or has another shape there.
     """
     shift = ParameterShift()
+    old, new = row_index(other_rows(new_ids, num_ids)), row_index(new_ids)
     now = dict(model.named_parameters())
     distances = []
     seen = set()
@@ -91,9 +92,9 @@ def measure_shift(model: nn.Module, start: Path, *, num_old: int, num_ids: int) 
             )
         if kind in ("embeddings", "head"):
             distances.append(torch.linalg.vector_norm(parameter[:num_ids].double() - then[:num_ids].double()).item())
-            shift.kinds[f"{kind}_old"].add(then[:num_old], parameter[:num_old])
-            if num_ids > num_old:
-                shift.kinds[f"{kind}_new"].add(then[num_old:num_ids], parameter[num_old:num_ids])
+            shift.kinds[f"{kind}_old"].add(then[old], parameter[old])
+            if new_ids:
+                shift.kinds[f"{kind}_new"].add(then[new], parameter[new])
         else:
             distances.append(shift.kinds[kind].add(then, parameter))
     if missing := sorted(now.keys() - seen):

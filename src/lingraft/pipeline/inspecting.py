@@ -95,18 +95,19 @@ def evaluate(
 def probe(opened: OpenedModel, name: str, options: Mapping[str, Any]) -> list[ProbeScore]:
     """Return the scores of one probe; raises RecipeError for an unknown probe or option."""
     function = probes.get(name, "probe").bind(options, "probe")
-    context = ProbeContext(opened.scorer(), opened.tokenizer, opened.tokenizer.num_ids)
+    context = ProbeContext(opened.scorer(), opened.tokenizer, frozenset(opened.tokenizer.vocabulary.values()))
     scores: list[ProbeScore] = function(context)
     return scores
 
 
 def diagnose(opened: OpenedModel, against: OpenedModel) -> tuple[ParameterShift, int]:
-    """Return how far a model is from another of the same shape, and how many tokens it has more.
+    """Return how far a model is from another of the same shape, and how many tokens it has that the other has not.
 
-    The first rows of the embedding matrices are compared where the vocabulary has grown.
+    Rows of the embedding matrices are held against each other by the spelling of their tokens, wherever they lie;
+    rows of tokens that only one of the two has are left out.
 
     Raises:
-        ModelError: the other model is of another shape.
+        ModelError: the other model is of another shape, has more ids, or has no token in common.
     """
     shapes = [{n: p.shape[1:] for n, p in m.model.named_parameters()} for m in (opened, against)]
     if shapes[0] != shapes[1]:
@@ -114,21 +115,45 @@ def diagnose(opened: OpenedModel, against: OpenedModel) -> tuple[ParameterShift,
     old, new = against.tokenizer.num_ids, opened.tokenizer.num_ids
     if new < old:
         raise ModelError(f"the model has fewer tokens ({new}) than the one it is held against ({old}); swap them")
-    given: Any = against.model
-    model = _with_rows(opened.model, len(given.get_input_embeddings().weight))
-    return measure_shift(model, against.folder, num_old=old, num_ids=old), new - old
+    theirs, ours = against.tokenizer.vocabulary, opened.tokenizer.vocabulary
+    if not (common := theirs.keys() & ours.keys()):
+        raise ModelError("the two models have no token in common, so their rows cannot be held against each other")
+    lost = sorted(theirs[token] for token in theirs.keys() - common)
+    moved = {theirs[token]: ours[token] for token in common if theirs[token] != ours[token]}
+    shift = measure_shift(
+        _as_rows_of(against.model, opened.model, moved, lost), against.folder, new_ids=lost, num_ids=old
+    )
+    for side in ("embeddings", "head"):
+        # What the other model alone has is no distance: these rows were filled with its own.
+        shift.kinds.pop(f"{side}_new", None)
+    return shift, len(ours) - len(common)
 
 
-def _with_rows(model: nn.Module, rows: int) -> nn.Module:
-    """Return a model with its tables cut, or filled up with zeros, to some number of rows; it shares the rest."""
+def _as_rows_of(base: nn.Module, model: nn.Module, moved: Mapping[int, int], lost: Sequence[int]) -> nn.Module:
+    """Return a model whose tables have the rows of another's, in its order; it shares everything else.
+
+    Args:
+        base: whose rows they become: as many as it has, cut or filled up with zeros.
+        model: the model.
+        moved: id in ``base`` → id in ``model``, where they differ.
+        lost: ids of ``base`` whose tokens ``model`` has not; they get the rows of ``base``.
+    """
     shared: Any = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
+    given: Any = base
     tables: dict[int, nn.Parameter] = {}
-    for module in (shared.get_input_embeddings(), shared.get_output_embeddings()):
-        weight = module.weight.detach()
-        cut = nn.functional.pad(weight[:rows], (0, 0, 0, max(0, rows - len(weight))))
-        module.weight = tables.setdefault(id(module.weight), nn.Parameter(cut, requires_grad=False))
-    resized: nn.Module = shared
-    return resized
+    for module, other in (
+        (shared.get_input_embeddings(), given.get_input_embeddings()),
+        (shared.get_output_embeddings(), given.get_output_embeddings()),
+    ):
+        weight, rows = module.weight.detach(), len(other.weight)
+        table = nn.functional.pad(weight[:rows], (0, 0, 0, max(0, rows - len(weight))))
+        if moved or lost:
+            table = table.clone()
+            table[list(moved)] = weight[list(moved.values())]
+            table[lost] = other.weight.detach()[lost].to(table.dtype)
+        module.weight = tables.setdefault(id(module.weight), nn.Parameter(table, requires_grad=False))
+    aligned: nn.Module = shared
+    return aligned
 
 
 def compare_continuations(models: Sequence[OpenedModel], prompts: Sequence[str], *, max_tokens: int) -> list[list[str]]:

@@ -25,6 +25,7 @@ from lingraft.measure.scoring import Scorer
 from lingraft.measure.shift import measure_shift
 from lingraft.measure.statistics import bootstrap_ratio
 from lingraft.measurement import Measurement
+from lingraft.model.freeze import other_rows, row_index
 from lingraft.pipeline.prepare import Prepared, texts_of
 from lingraft.pipeline.progress import Progress
 from lingraft.recipe import Choice, Recipe
@@ -172,15 +173,19 @@ class Evaluator:
     def _probe_rows(
         self, scorer: Scorer, tokenizer: TokenizerFile, stage: str, tokens: int, *, heavy: bool
     ) -> Iterator[Measurement]:
-        context = ProbeContext(scorer, tokenizer, self.expansion.num_old)
+        context = ProbeContext(scorer, tokenizer, frozenset(self._shared_ids()))
         for name, light, function in self._probes:
             if light or heavy:
                 for score in function(context):
                     label = f"probe/{name}/{score.name}"
                     yield Measurement(stage, tokens, label, score.value, None, score.low, score.high, score.count)
 
+    def _shared_ids(self) -> tuple[int, ...]:
+        """Return the ids of the old tokenizer that no new token took, ascending."""
+        return other_rows(self.expansion.new_ids, self.expansion.num_old)
+
     def _shift_rows(self, model: nn.Module, stage: str, tokens: int, start: Path) -> list[Measurement]:
-        shift = measure_shift(model, start, num_old=self.expansion.num_old, num_ids=self.expansion.new.num_ids)
+        shift = measure_shift(model, start, new_ids=self.expansion.new_ids, num_ids=self.expansion.new.num_ids)
         rows = [Measurement(stage, tokens, "shift/mean_l2", shift.mean_l2)]
         for kind, sums in shift.kinds.items():
             rows.append(Measurement(stage, tokens, f"shift/{kind}/relative_l2", sums.relative_l2))
@@ -190,27 +195,26 @@ class Evaluator:
     def _new_row_rows(self, model: nn.Module) -> list[Measurement]:
         """Return what the new rows do to source text before training, and how long they are beside the old ones."""
         given: Any = model
-        old, new = self.expansion.num_old, self.expansion.new.num_ids
-        if new == old:
+        new_ids, num_ids = self.expansion.new_ids, self.expansion.new.num_ids
+        if not new_ids:
             return []
         source = self.recipe.languages.source
         pieces = [p for text in self._texts[source].documents for p in segments(text, 512)][:_MASS_SEGMENTS]
         sequences = self.expansion.new.encode_batch(pieces)
         condition = self.base.documents.condition
-        mass = probability_mass(model, sequences, condition_id=condition, begin=old, end=new, num_ids=new)
+        mass = probability_mass(model, sequences, condition_id=condition, ids=new_ids, num_ids=num_ids)
         rows = given.get_input_embeddings().weight.detach().float().norm(dim=1)
-        if len(rows) > new:
-            dead = probability_mass(
-                model, sequences, condition_id=condition, begin=new, end=len(rows), num_ids=len(rows)
-            )
+        if len(rows) > num_ids:
+            padding = range(num_ids, len(rows))
+            dead = probability_mass(model, sequences, condition_id=condition, ids=padding, num_ids=len(rows))
             dead_row = [Measurement("expanded", 0, "bits_per_byte/dead_mass", dead, source)]
         else:
             dead_row = []
         return [
             Measurement("expanded", 0, "new_token_mass", mass, source),
             *dead_row,
-            Measurement("expanded", 0, "norm/old_rows", rows[:old].mean().item()),
-            Measurement("expanded", 0, "norm/new_rows", rows[old:new].mean().item()),
+            Measurement("expanded", 0, "norm/old_rows", rows[row_index(self._shared_ids())].mean().item()),
+            Measurement("expanded", 0, "norm/new_rows", rows[row_index(new_ids)].mean().item()),
         ]
 
     def _refuse_spoiled_source(self, rows: list[Measurement]) -> None:

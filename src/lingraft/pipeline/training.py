@@ -129,7 +129,7 @@ class StageRunner:
         refuse_changed_weights(model, self._start_digest(index), self._start(index))
         model = model.to(choose_device(self.recipe))
         head = head_of(model, expansion.new.num_ids)
-        trainable = choose_trainable(model, stage.train, expansion.num_old, expansion.new.num_ids)
+        trainable = choose_trainable(model, stage.train, expansion.new_ids, expansion.new.num_ids)
         folder = stage_folder(run, index, stage)
         if not any((folder / "checkpoints").glob("step-*")):
             run.forget_measurements_of(stage.name)

@@ -207,7 +207,7 @@ def train_stage(
 def _start(model: nn.Module, head: Head, trainable: Trainable, plan: StagePlan) -> _Loop:
     every = dict(model.named_parameters())
     parameters = {name: every[name] for name in trainable.names}
-    partial = set(trainable.tables) if trainable.first_new_row else set()
+    partial = set(trainable.tables) if trainable.new_rows else set()
     decayed = [p for name, p in parameters.items() if p.ndim >= 2 and name not in partial]
     plain = [p for name, p in parameters.items() if p.ndim < 2 or name in partial]
     groups = [{"params": decayed, "weight_decay": plan.weight_decay}, {"params": plain, "weight_decay": 0.0}]

@@ -17,14 +17,14 @@ class ProbeContext:
     Attributes:
         scorer: the model.
         tokenizer: its tokenizer.
-        num_old: ids of the base tokenizer: token-level probes draw from these, so that base and adapted model see the
-            same.
+        shared_ids: ids that mean the same token to the base and the adapted model (old ids that no new token took):
+            token-level probes draw from these, so that both models see the same.
         seed: of the items; not of the training run.
     """
 
     scorer: Scorer
     tokenizer: TokenizerFile
-    num_old: int
+    shared_ids: frozenset[int]
     seed: int = 0
 
 

@@ -18,10 +18,10 @@ _VERSION = 1
 def random_copy(context: ProbeContext, *, num_items: int = 64, length: int = 64) -> list[ProbeScore]:
     """Return how well the second copy of random token sequences is predicted.
 
-    An item is ``length`` random ids of the *base* tokenizer, control tokens left out, written twice. ``accuracy`` is
-    the share of the second copy's tokens that are the model's first choice (chance is 1/V); ``nll`` their mean −log p,
-    and ``nll_drop`` by how much it is below the first copy's, in nats. The first token of the second copy cannot be
-    foreseen and is not scored.
+    An item is ``length`` random ids that base and adapted model share, control tokens left out, written twice.
+    ``accuracy`` is the share of the second copy's tokens that are the model's first choice (chance is 1/V); ``nll``
+    their mean −log p, and ``nll_drop`` by how much it is below the first copy's, in nats. The first token of the second
+    copy cannot be foreseen and is not scored.
 
     Raises:
         MeasurementError: there is nothing to score: no item, or items of one token.
@@ -34,7 +34,7 @@ def random_copy(context: ProbeContext, *, num_items: int = 64, length: int = 64)
             f"{context.scorer.window} at once"
         )
     special = context.tokenizer.special_ids
-    allowed = [i for i in sorted(context.tokenizer.vocabulary.values()) if i < context.num_old and i not in special]
+    allowed = sorted(i for i in context.tokenizer.vocabulary.values() if i in context.shared_ids and i not in special)
     halves = [_ids(allowed, length, context.seed, index) for index in range(num_items)]
     right = first = second = 0.0
     hits: list[float] = []

@@ -15,7 +15,7 @@ from lingraft.corpus import Rejects, find_files, is_held_out, read_files
 from lingraft.corpus.document import Document
 from lingraft.model.locate import describe_base, locate_base
 from lingraft.recipe import Recipe
-from lingraft.vocabulary import LearnOptions, expand_byte_bpe
+from lingraft.vocabulary import LearnOptions, expand_vocabulary
 
 ROOT = Path(__file__).parents[1]
 
@@ -41,7 +41,7 @@ def main() -> None:
     recipe = load_recipe(ROOT / "recipes" / "demo.yaml")
     old = describe_base(locate_base(recipe.base_model)).tokenizer
     options = LearnOptions(recipe.vocabulary.new_tokens)
-    new = expand_byte_bpe(old, training_texts(recipe, "eu"), training_texts(recipe, "en"), options).new
+    new = expand_vocabulary(old, training_texts(recipe, "eu"), training_texts(recipe, "en"), options).new
     before, after = old.encode_batch(texts), new.encode_batch(texts)
     changed = sum(one != other for one, other in zip(before, after, strict=True))
     tokens, saved = sum(map(len, before)), sum(map(len, before)) - sum(map(len, after))

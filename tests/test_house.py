@@ -53,9 +53,19 @@ corpus
 
 vocabulary.scripts
 vocabulary.tokenizer_file
+vocabulary.pre_tokenizer
+vocabulary.normaliser
+vocabulary.admission
+vocabulary.curve
 vocabulary.learn
 vocabulary.expansion
+vocabulary.words
+vocabulary.growth
+vocabulary.replacement
 vocabulary.byte_bpe
+vocabulary.sentencepiece_bpe
+vocabulary.unigram
+vocabulary.expand
 vocabulary.fertility
 vocabulary.audit
 vocabulary

@@ -20,6 +20,7 @@ __all__ = [
     "Documents",
     "Ema",
     "EmbeddingInit",
+    "InitPair",
     "Languages",
     "LearningRate",
     "Measure",
@@ -124,31 +125,103 @@ class Documents(_Part):
 class Vocabulary(_Part):
     """How the vocabulary grows.
 
-    ``veto_per_million`` is how often a new merge may fire per million source tokens of the protected sample;
-    0 leaves the sample's segmentation as it was, token for token.
+    ``method`` is ``keep``, ``expand``, or ``replace`` (rare old tokens give way to as many new ones). ``new_tokens`` is a
+    number, or ``auto``: growth stops where a further thousand tokens save less than ``min_saving`` of the held-out target
+    tokens, at ``max_new_tokens`` at the latest. With ``second_tokenizer`` (a folder, a ``tokenizer.json`` or a hub id) only
+    tokens of that tokenizer are added, and what lies on the way to them. ``languages`` are those whose text is to be
+    shortened, the target alone by default; text of every other language is protected: ``veto_per_million`` is how often a
+    new merge may fire per million tokens of it; 0 leaves it as it was, token for token. ``max_source_drift`` is the share
+    of held-out source tokens that may change. ``pre_tokenizer`` says whether the pattern that cuts text into words is
+    changed so that it keeps marks inside words: ``auto`` does so where it cuts one target word in twenty.
     """
 
-    method: Literal["keep", "expand"] = "expand"
-    new_tokens: Annotated[int, Field(gt=0)] = 2000
+    method: Literal["keep", "expand", "replace"] = "expand"
+    new_tokens: Annotated[int, Field(gt=0)] | Literal["auto"] = 2000
+    max_new_tokens: Annotated[int, Field(gt=0)] = 32_000
+    min_saving: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    second_tokenizer: str | None = None
+    languages: tuple[LanguageCode, ...] | None = None
+    sample_bytes: Annotated[int, Field(ge=10_000)] = 100_000_000
     min_count: Annotated[int, Field(ge=1)] = 10
     max_characters: Annotated[int, Field(ge=2)] = 24
     veto_per_million: Annotated[float, Field(ge=0)] = 0.0
     allow_digits: bool = False
-    max_source_drift: Fraction = 0.01
+    max_source_drift: Fraction = 0.001
+    pre_tokenizer: Literal["auto", "keep", "patch"] = "auto"
     row_multiple: Annotated[int, Field(ge=1)] = 64
+
+    _tuple = field_validator("languages", mode="before")(_tuple_of)
+
+    @property
+    def most_new_tokens(self) -> int:
+        """The number of new tokens, with ``auto`` the largest that it may come to; 0 with ``keep``."""
+        if self.method == "keep":
+            return 0
+        return self.max_new_tokens if self.new_tokens == "auto" else self.new_tokens
+
+
+class Choice(_Part):
+    """A registered name with its options, as in ``{name: random_copy, num_items: 16}``; a bare name is enough."""
+
+    name: str
+    options: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_short_form(cls, data: Any) -> Any:
+        if isinstance(data, str):
+            return {"name": data}
+        if isinstance(data, dict) and "name" in data and "options" not in data:
+            return {"name": data["name"], "options": {k: v for k, v in data.items() if k != "name"}}
+        return data
+
+
+class InitPair(_Part):
+    """An init method for the input rows and one for the output rows; written short, one name or choice for both."""
+
+    input: Choice
+    output: Choice | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_short_form(cls, data: Any) -> Any:
+        return {"input": data} if isinstance(data, str) or (isinstance(data, dict) and "name" in data) else data
+
+    @property
+    def label(self) -> str:
+        """The pair in a few words: ``subword_mean``, ``subword_mean + mean`` or ``omp(k=32)``."""
+        return " + ".join(_label(choice) for choice in (self.input, self.output) if choice is not None)
+
+
+def _label(choice: Choice) -> str:
+    options = ", ".join(f"{name}={value}" for name, value in choice.options.items())
+    return f"{choice.name}({options})" if options else choice.name
 
 
 class EmbeddingInit(_Part):
     """How the rows of new tokens are filled; ``output`` (by default as ``input``) is for untied models only.
 
-    ``options`` go to the methods. The run stops when source bits per byte rise by more than ``max_source_rise`` right
-    after the rows are filled: new rows that are too long, or a head that gives them probability everywhere.
+    With ``choose`` the method is found by the bake-off: every candidate trains for ``choose_steps`` optimiser steps of the
+    first stage from the same state, and the one with the fewest target bits per byte after it is taken. ``calibrate``
+    rescales new input rows of untied models to the norm of existing rows of the target's script. The run stops when, right
+    after the rows are filled, source bits per byte rise by more than ``max_source_rise`` or new ids get more than
+    ``max_source_mass`` of the probability on source text: new rows that are too long, or a head that favours them.
     """
 
-    input: str = "subword_mean"
-    output: str | None = None
-    options: dict[str, Any] = {}
+    input: Choice = Choice(name="subword_mean")
+    output: Choice | None = None
+    choose: tuple[InitPair, ...] = ()
+    choose_steps: Annotated[int, Field(ge=1)] = 50
+    calibrate: bool = False
     max_source_rise: Annotated[float, Field(gt=0)] = 0.05
+    max_source_mass: Annotated[float, Field(gt=0, le=1)] = 0.05
+
+    _tuple = field_validator("choose", mode="before")(_tuple_of)
+
+    @property
+    def candidates(self) -> tuple[InitPair, ...]:
+        """The candidates of the bake-off, or the one choice that is made already."""
+        return self.choose or (InitPair(input=self.input, output=self.output),)
 
 
 class MixSpec(_Part):
@@ -282,22 +355,6 @@ class Stage(_Part):
         return -(-self.tokens // self.batch.tokens)
 
 
-class Choice(_Part):
-    """A registered name with its options, as in ``{name: random_copy, num_items: 16}``; a bare name is enough."""
-
-    name: str
-    options: dict[str, Any] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_short_form(cls, data: Any) -> Any:
-        if isinstance(data, str):
-            return {"name": data}
-        if isinstance(data, dict) and "name" in data and "options" not in data:
-            return {"name": data["name"], "options": {k: v for k, v in data.items() if k != "name"}}
-        return data
-
-
 class Measure(_Part):
     """What is measured, when, and on how much.
 
@@ -365,6 +422,12 @@ class Recipe(_Part):
 
     def _refuse_unmeasurable_languages(self) -> None:
         spoken = {self.language_of(name) for name in self.corpora}
+        for index, code in enumerate(self.vocabulary.languages or ()):
+            if code not in spoken:
+                listed = ", ".join(sorted(spoken))
+                raise _at(("vocabulary", "languages", index), f"no corpus is in {code!r} (corpora are in: {listed})")
+            if code == self.languages.source:
+                raise _at(("vocabulary", "languages", index), f"{code!r} is the source language, which is protected")
         for role in ("source", "target"):
             code = getattr(self.languages, role)
             if code not in spoken:
@@ -386,6 +449,10 @@ class Recipe(_Part):
     def language_of(self, corpus: str) -> str:
         """Return the language of a corpus: what it states, else its name."""
         return self.corpora[corpus].language or corpus
+
+    def grown_languages(self) -> tuple[str, ...]:
+        """Return the languages whose text new tokens are learned on, the target first."""
+        return tuple(dict.fromkeys(self.vocabulary.languages or (self.languages.target,)))
 
     def measured_languages(self) -> tuple[str, ...]:
         """Return the languages whose bits per byte are measured, the target first."""

@@ -7,12 +7,12 @@ import torch
 
 from lingraft.embeddings import InitContext, Origin, fill_rows, init_methods, mean, subword_mean
 from lingraft.errors import ModelError, RecipeError
-from lingraft.vocabulary import LearnOptions, expand_byte_bpe, keep_vocabulary
+from lingraft.vocabulary import LearnOptions, expand_vocabulary, keep_vocabulary
 
 
 @pytest.fixture(scope="module")
 def expansion(tokenizer):
-    return expand_byte_bpe(tokenizer, ["karpeta zaharra eta leihoa"] * 12, [], LearnOptions(3))
+    return expand_vocabulary(tokenizer, ["karpeta zaharra eta leihoa"] * 12, [], LearnOptions(3))
 
 
 def context_of(expansion, base, side="input"):

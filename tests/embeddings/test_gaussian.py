@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lingraft.embeddings import InitContext, gaussian
-from lingraft.vocabulary import LearnOptions, expand_byte_bpe, keep_vocabulary
+from lingraft.vocabulary import LearnOptions, expand_vocabulary, keep_vocabulary
 
 COVARIANCE = torch.tensor([[4.0, 1.9], [1.9, 1.0]])
 
@@ -12,7 +12,7 @@ COVARIANCE = torch.tensor([[4.0, 1.9], [1.9, 1.0]])
 @pytest.fixture(scope="module")
 def expansion(tokenizer, corpora_folder):
     text = (corpora_folder / "eu.jsonl").read_text("utf-8")
-    return expand_byte_bpe(tokenizer, [text], [], LearnOptions(150, min_count=2))
+    return expand_vocabulary(tokenizer, [text], [], LearnOptions(150, min_count=2))
 
 
 @pytest.fixture(scope="module")

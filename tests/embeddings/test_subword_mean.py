@@ -10,7 +10,7 @@ from lingraft.embeddings import InitContext, fill_rows, gaussian, mean, subword_
 from lingraft.measure.mass import probability_mass
 from lingraft.model.base import head_of, hidden_states, load_model
 from lingraft.model.resize import replace_embeddings
-from lingraft.vocabulary import LearnOptions, expand_byte_bpe
+from lingraft.vocabulary import LearnOptions, expand_vocabulary
 
 
 def texts_of(folder, language):
@@ -20,11 +20,11 @@ def texts_of(folder, language):
 @pytest.fixture(scope="module")
 def expansion(tokenizer, corpora_folder):
     texts = texts_of(corpora_folder, "eu"), texts_of(corpora_folder, "en")
-    return expand_byte_bpe(tokenizer, *texts, LearnOptions(24, min_count=5))
+    return expand_vocabulary(tokenizer, *texts, LearnOptions(24, min_count=5))
 
 
 def test_rows_by_hand(tokenizer):
-    expansion = expand_byte_bpe(tokenizer, ["qzx"] * 12, [], LearnOptions(2))
+    expansion = expand_vocabulary(tokenizer, ["qzx"] * 12, [], LearnOptions(2))
     q, z, x = (tokenizer.id_of(letter) for letter in "qzx")
     assert [token.pieces for token in expansion.new_tokens] == [(q, z), (q, z, x)]
     old = torch.zeros(tokenizer.num_ids, 2)
@@ -34,7 +34,7 @@ def test_rows_by_hand(tokenizer):
 
 
 def test_a_piece_that_occurs_twice_counts_twice(tokenizer):
-    expansion = expand_byte_bpe(tokenizer, ["qqqz"] * 12, [], LearnOptions(9))
+    expansion = expand_vocabulary(tokenizer, ["qqqz"] * 12, [], LearnOptions(9))
     wanted = next(token for token in expansion.new_tokens if token.spelling == "qqqz")
     old = torch.zeros(tokenizer.num_ids, 1)
     old[tokenizer.id_of("q")], old[tokenizer.id_of("z")] = 4.0, 8.0

@@ -13,12 +13,12 @@ from lingraft.errors import ModelError
 from lingraft.model.base import load_model
 from lingraft.model.export import check_folder, export_model, save_model
 from lingraft.model.resize import replace_embeddings
-from lingraft.vocabulary import LearnOptions, expand_byte_bpe
+from lingraft.vocabulary import LearnOptions, expand_vocabulary
 
 
 @pytest.fixture(scope="module")
 def expansion(tokenizer):
-    return expand_byte_bpe(tokenizer, ["karpeta zaharra eta leihoa ireki"] * 12, [], LearnOptions(40, min_count=5))
+    return expand_vocabulary(tokenizer, ["karpeta zaharra eta leihoa ireki"] * 12, [], LearnOptions(40, min_count=5))
 
 
 def expanded(folder, rows=448):

@@ -10,7 +10,7 @@ from lingraft.embeddings import Embeddings, InitContext, Origin, fill_rows, subw
 from lingraft.errors import ModelError
 from lingraft.model.base import head_of, hidden_states, is_tied, load_model
 from lingraft.model.resize import padded_rows, replace_embeddings, sizes_in_config
-from lingraft.vocabulary import LearnOptions, expand_byte_bpe
+from lingraft.vocabulary import LearnOptions, expand_vocabulary
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_o29_a_head_without_the_mark_would_be_drawn_again(untied_folder):
 
 
 def test_o29_new_rows_are_the_chosen_init_after_a_reload(untied_folder, tokenizer, tmp_path):
-    expansion = expand_byte_bpe(tokenizer, ["karpeta zaharra leihoa"] * 12, [], LearnOptions(40))
+    expansion = expand_vocabulary(tokenizer, ["karpeta zaharra leihoa"] * 12, [], LearnOptions(40))
     model = load_model(untied_folder)
     filled = {}
     for side, weight in zip(("input", "output"), matrices(model), strict=True):

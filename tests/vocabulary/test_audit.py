@@ -13,7 +13,7 @@ from lingraft.vocabulary import (
     TokenizerFile,
     VocabularyExpansion,
     audit_expansion,
-    expand_byte_bpe,
+    expand_vocabulary,
     keep_vocabulary,
     refuse_failed_gates,
     segmentation_drift,
@@ -33,7 +33,7 @@ def texts(corpora_folder):
 
 @pytest.fixture(scope="module")
 def expansion(tokenizer, texts):
-    return expand_byte_bpe(tokenizer, texts.target, texts.protected, LearnOptions(40, min_count=5))
+    return expand_vocabulary(tokenizer, texts.target, texts.protected, LearnOptions(40, min_count=5))
 
 
 def tampered(expansion, change):
@@ -123,7 +123,7 @@ def test_control_token_that_plain_text_now_reaches_is_caught(tokenizer, texts):
     raw["model"]["ignore_merges"] = True
     pad = raw["added_tokens"][0] | {"id": tokenizer.num_ids, "content": "PAD"}
     base = TokenizerFile(json.dumps(raw | {"added_tokens": [*raw["added_tokens"], pad]}), "x")
-    grown = expand_byte_bpe(base, texts.target, texts.protected, LearnOptions(9))
+    grown = expand_vocabulary(base, texts.target, texts.protected, LearnOptions(9))
     assert (base.encode("PAD") == [tokenizer.num_ids], grown.new.encode("PAD")) == (False, [tokenizer.num_ids])
     (gate,) = (g for g in audit_expansion(grown, texts) if g.name.startswith("T4"))
     assert (gate.passed, gate.evidence) == (False, ("'PAD'",))
@@ -171,7 +171,7 @@ def test_what_the_old_tokenizer_loses_too_is_no_loss(tokenizer, texts):
     """Qwen normalises to NFC and does not give back decomposed text, before and after."""
     base = TokenizerFile(json.dumps(tokenizer.raw | {"normalizer": {"type": "NFC"}}), "nfc")
     assert base.decode(base.encode("e\u0301")) == "é"
-    grown = expand_byte_bpe(base, texts.target, texts.protected, LearnOptions(20))
+    grown = expand_vocabulary(base, texts.target, texts.protected, LearnOptions(20))
     assert failed(grown, texts) == set()
 
 
@@ -179,7 +179,7 @@ def test_o13_unknown_ids_that_were_not_there_are_caught(tokenizer, texts):
     """A byte that is no longer a token becomes the unknown id."""
     model = tokenizer.raw["model"] | {"unk_token": "<|endoftext|>"}
     base = TokenizerFile(json.dumps(tokenizer.raw | {"model": model}), "x")
-    grown = expand_byte_bpe(base, texts.target, texts.protected, LearnOptions(20))
+    grown = expand_vocabulary(base, texts.target, texts.protected, LearnOptions(20))
     assert failed(grown, texts) == set()
 
     def lose(raw):

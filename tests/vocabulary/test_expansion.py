@@ -5,20 +5,20 @@ import json
 import pytest
 
 from lingraft.errors import VocabularyError
-from lingraft.vocabulary import LearnOptions, expand_byte_bpe, keep_vocabulary, open_expansion
+from lingraft.vocabulary import LearnOptions, expand_vocabulary, keep_vocabulary, open_expansion
 
 
 @pytest.fixture(scope="module")
 def expansion(tokenizer, corpora_folder):
     texts = [json.loads(line)["text"] for line in (corpora_folder / "eu.jsonl").read_text("utf-8").splitlines()]
-    return expand_byte_bpe(tokenizer, texts, [], LearnOptions(20))
+    return expand_vocabulary(tokenizer, texts, [], LearnOptions(20))
 
 
 def test_saved_and_opened_is_the_same(expansion, tokenizer, tmp_path):
     expansion.save(tmp_path)
     again = open_expansion(tmp_path, tokenizer)
     assert again.new_tokens == expansion.new_tokens
-    assert (again.method, again.target_tokens) == ("expand", expansion.target_tokens)
+    assert (again.method, again.curve, again.record) == ("expand", expansion.curve, expansion.record)
     assert again.new.text == expansion.new.text
 
 

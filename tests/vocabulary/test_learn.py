@@ -1,13 +1,14 @@
 """Continued merging: by hand, and against a version that counts everything again at each step."""
 
 from collections import Counter
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lingraft.vocabulary.learn import LearnOptions, WordTable, is_pinned, is_well_formed, learn_merges
+from lingraft.vocabulary.admission import LearnOptions, is_pinned, is_well_formed
+from lingraft.vocabulary.learn import WordTable, learn_merges
 
 GREEK = frozenset({"Greek"})
 # Ids of the tests: letters, a space, a digit, the two bytes of α, and "ab" as the base tokenizer's own token.
@@ -17,7 +18,7 @@ BYTES = {0: b"a", 1: b"b", 2: b"c", 3: b" ", 4: b"1", 5: b"\xce", 6: b"\xb1", 7:
 def learned(target, source=(), **options):
     """Return (left, right, count) of the merges over words given as tuples of ids."""
     options = LearnOptions(**({"num_tokens": 10, "min_count": 2} | options))
-    result = learn_merges(WordTable(Counter(dict(target)), Counter(dict(source))), BYTES, 8, options)
+    result = learn_merges(WordTable({"eu": Counter(dict(target))}, Counter(dict(source))), BYTES, count(8), options)
     return [(merge.left, merge.right, merge.count) for merge in result.merges]
 
 
@@ -66,9 +67,9 @@ def test_ties_go_to_the_smaller_ids():
 
 @pytest.mark.parametrize(("length", "merges"), [(3, [(0, 0, 4)]), (4, [(0, 0, 6), (8, 8, 2)])])
 def test_overlapping_pairs_merge_from_the_left(length, merges):
-    table = WordTable({(0,) * length: 2}, {})
+    table = WordTable({"eu": {(0,) * length: 2}}, {})
     options = LearnOptions(num_tokens=5, min_count=2)
-    result = learn_merges(table, BYTES, 8, options)
+    result = learn_merges(table, BYTES, count(8), options)
     wanted = [*merges, (8, 0, 2)] if length == 3 else merges
     assert [(m.left, m.right, m.count) for m in result.merges] == wanted
     assert result.target_tokens == ([6, 4, 2] if length == 3 else [8, 4, 2])
@@ -133,7 +134,7 @@ def test_ids_that_are_no_bytes_take_no_part():
 @example({(0, 2): 2, (2, 0): 2, (0, 2, 0): 1}, {(0, 2): 1}, LearnOptions(10, min_count=1))
 @example({(5, 6, 5, 6): 3, (5, 6): 1}, {(5, 6): 1}, LearnOptions(10, min_count=1, pinned_scripts=GREEK))
 def test_same_merges_as_counting_everything_again(target, source, options):
-    result = learn_merges(WordTable(target, source), BYTES, 8, options)
+    result = learn_merges(WordTable({"eu": target}, source), BYTES, count(8), options)
     merges = [(m.left, m.right, m.count) for m in result.merges]
     assert (merges, result.target_tokens) == slow_merges(target, source, options)
 

@@ -1,13 +1,13 @@
 """What an init method sees, what it must return, and the matrix that is built from it."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from lingraft.errors import ModelError
 from lingraft.registry import Registry
@@ -30,12 +30,16 @@ class InitContext:
         old: the base model's matrix, one row per old id, in fp32; rows past the old tokenizer's ids are left out.
         side: which matrix this is; tied models have only ``input``.
         generator: the only source of chance.
+        texts: gives the target text, as often as it is asked for; the methods that train vectors on it use this.
+        base_model: loads the base model, old rows and all; only methods that run it use this.
     """
 
     expansion: VocabularyExpansion
     old: Float[Tensor, "old_vocab dim"]
     side: Literal["input", "output"]
     generator: torch.Generator
+    texts: Callable[[], Iterable[str]] = tuple
+    base_model: Callable[[], nn.Module] | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,8 @@ def fill_rows(
     padding = context.old.mean(dim=0).to(base.dtype)
     matrix = padding.repeat(num_rows, 1)
     matrix[: base.shape[0]] = base
-    origins = [Origin("copied")] * expansion.num_old + [Origin("padding")] * (num_rows - expansion.num_old)
+    owned = max(expansion.new.num_ids, expansion.num_old)
+    origins = [Origin("copied")] * owned + [Origin("padding")] * (num_rows - owned)
     if expansion.num_new:
         rows = _checked(method(context), (expansion.num_new, base.shape[1]), name)
         ids = [token.id for token in expansion.new_tokens]

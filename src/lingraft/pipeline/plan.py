@@ -23,7 +23,7 @@ from lingraft.pipeline.settings import (
 from lingraft.quantities import format_tokens
 from lingraft.recipe import Recipe, Stage
 from lingraft.training.learning_rate import learning_rate, lr_schedules
-from lingraft.vocabulary import LearnOptions, dominant_scripts, expand_byte_bpe
+from lingraft.vocabulary import LearnOptions, dominant_scripts, expand_vocabulary
 
 __all__ = ["CorpusPlan", "Plan", "StageOutline", "make_plan"]
 
@@ -272,7 +272,7 @@ def _estimate_expansion(
         max_characters=chosen.max_characters,
         pinned_scripts=frozenset(dominant_scripts(texts) - dominant_scripts(source)),
     )
-    after = expand_byte_bpe(base.tokenizer, texts, source, options).target_tokens[-1]
+    after = expand_vocabulary(base.tokenizer, texts, source, options).target_tokens[-1]
     return {target: after / before}, (before / words, after / words)
 
 

@@ -41,7 +41,7 @@ from lingraft.vocabulary import (
     VocabularyExpansion,
     audit_expansion,
     dominant_scripts,
-    expand_byte_bpe,
+    expand_vocabulary,
     keep_vocabulary,
     measure_fertility,
     open_expansion,
@@ -199,7 +199,7 @@ def _expand(run: Run, recipe: Recipe, base: Prepared, progress: Progress) -> dic
             allow_digits=recipe.vocabulary.allow_digits,
             pinned_scripts=pinned,
         )
-        expansion = expand_byte_bpe(base.tokenizer, learning, protected, options)
+        expansion = expand_vocabulary(base.tokenizer, learning, protected, options)
         if expansion.num_new < recipe.vocabulary.new_tokens:
             progress.note(
                 f"vocabulary: {expansion.num_new} of {recipe.vocabulary.new_tokens} tokens were learned; no other pair "

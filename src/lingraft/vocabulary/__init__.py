@@ -1,27 +1,39 @@
 """The vocabulary room: from a base tokenizer and text to an expanded tokenizer that has proved itself."""
 
+from lingraft.vocabulary.admission import LearnOptions, LearnTexts
 from lingraft.vocabulary.audit import AuditTexts, Gate, audit_expansion, refuse_failed_gates, segmentation_drift
-from lingraft.vocabulary.byte_bpe import expand_byte_bpe
-from lingraft.vocabulary.expansion import NewToken, VocabularyExpansion, keep_vocabulary, open_expansion
+from lingraft.vocabulary.curve import FertilityCurve
+from lingraft.vocabulary.expand import candidates_from, expand_vocabulary, refuse_unexpandable
+from lingraft.vocabulary.expansion import (
+    NewToken,
+    RemovedToken,
+    VocabularyExpansion,
+    keep_vocabulary,
+    open_expansion,
+)
 from lingraft.vocabulary.fertility import Fertility, measure_fertility
-from lingraft.vocabulary.learn import LearnOptions
 from lingraft.vocabulary.scripts import dominant_scripts
 from lingraft.vocabulary.tokenizer_file import TokenizerFile
 
 __all__ = [
     "AuditTexts",
     "Fertility",
+    "FertilityCurve",
     "Gate",
     "LearnOptions",
+    "LearnTexts",
     "NewToken",
+    "RemovedToken",
     "TokenizerFile",
     "VocabularyExpansion",
     "audit_expansion",
+    "candidates_from",
     "dominant_scripts",
-    "expand_byte_bpe",
+    "expand_vocabulary",
     "keep_vocabulary",
     "measure_fertility",
     "open_expansion",
     "refuse_failed_gates",
+    "refuse_unexpandable",
     "segmentation_drift",
 ]

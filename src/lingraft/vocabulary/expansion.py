@@ -1,15 +1,16 @@
 """What an expansion is: the old and the new tokenizer, and how every new token is made of old ones."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lingraft.errors import VocabularyError
+from lingraft.vocabulary.curve import FertilityCurve
 from lingraft.vocabulary.tokenizer_file import TokenizerFile
 
-__all__ = ["NewToken", "VocabularyExpansion", "keep_vocabulary", "open_expansion"]
+__all__ = ["NewToken", "RemovedToken", "VocabularyExpansion", "keep_vocabulary", "open_expansion"]
 
 
 @dataclass(frozen=True)
@@ -27,21 +28,36 @@ class NewToken:
 
 
 @dataclass(frozen=True)
+class RemovedToken:
+    """An old token that gave way: its id, which a new token took over, its spelling, and its counts in both texts."""
+
+    id: int
+    spelling: str
+    source_count: int
+    target_count: int
+
+
+@dataclass(frozen=True)
 class VocabularyExpansion:
     """An old tokenizer, a new one, and the decomposition of each new token.
 
-    Old ids are unchanged in the new tokenizer, so the kept pairs are ``(id, id)`` for every old id.
+    Old ids are unchanged in the new tokenizer, but for those that gave way (``removed``), whose ids new tokens took.
 
     Attributes:
-        method: ``keep`` or ``expand``.
-        target_tokens: tokens of the target sample after 0, 1, 2, … new tokens: the fertility curve as it was learned.
+        method: ``keep``, ``expand`` or ``replace``.
+        new_tokens: in the order in which they were learned, most useful first.
+        removed: what gave way under ``replace``.
+        curve: how the tokens of the watched texts fell as the vocabulary grew.
+        record: facts of how it came about, for the run record: bytes seen, vetoed merges, digests.
     """
 
     method: str
     old: TokenizerFile
     new: TokenizerFile
     new_tokens: tuple[NewToken, ...]
-    target_tokens: tuple[int, ...] = ()
+    removed: tuple[RemovedToken, ...] = ()
+    curve: FertilityCurve = FertilityCurve()
+    record: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def num_old(self) -> int:
@@ -50,8 +66,13 @@ class VocabularyExpansion:
 
     @property
     def num_new(self) -> int:
-        """How many tokens were added."""
+        """How many tokens are new."""
         return len(self.new_tokens)
+
+    @property
+    def new_ids(self) -> tuple[int, ...]:
+        """The ids of the new tokens, ascending. After ``replace`` they lie among the old ids."""
+        return tuple(sorted(token.id for token in self.new_tokens))
 
     def summary(self) -> dict[str, Any]:
         """Return everything but the tokenizers, as plain values for ``expansion.json``."""
@@ -66,7 +87,9 @@ class VocabularyExpansion:
             "num_new": self.num_new,
             "old_sha256": self.old.sha256,
             "new_sha256": self.new.sha256,
-            "target_tokens": list(self.target_tokens),
+            "record": dict(self.record),
+            "curve": self.curve.as_dict(),
+            "removed": [asdict(token) for token in self.removed],
             "new_tokens": tokens,
         }
 
@@ -94,7 +117,12 @@ def open_expansion(folder: Path, old: TokenizerFile) -> VocabularyExpansion:
         raise VocabularyError(
             f"{folder}: this expansion does not belong to {old.source}, or tokenizer.json was changed"
         )
-    tokens: Sequence[NewToken] = [
-        NewToken(t["id"], t["spelling"], tuple(t["pieces"]), t["count"]) for t in stored["new_tokens"]
-    ]
-    return VocabularyExpansion(stored["method"], old, new, tuple(tokens), tuple(stored["target_tokens"]))
+    return VocabularyExpansion(
+        stored["method"],
+        old,
+        new,
+        tuple(NewToken(t["id"], t["spelling"], tuple(t["pieces"]), t["count"]) for t in stored["new_tokens"]),
+        tuple(RemovedToken(**token) for token in stored["removed"]),
+        FertilityCurve.from_dict(stored["curve"]),
+        stored["record"],
+    )

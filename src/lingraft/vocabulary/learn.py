@@ -8,41 +8,29 @@ language as it was:
 
 * a *pinned* merge holds a character of a script that the source does not use: it cannot occur in source text;
 * any other merge must pass the *veto*: it occurs at most τ times per million tokens of the source sample.
+
+Two styles of merge list exist. In a *pair* list (GPT-2, SmolLM2, Qwen) a rank belongs to one pair, and a token is made
+in one way. In a *concat* list (Llama 2 and 3, Gemma: what sentencepiece and tiktoken do) it belongs to the result: every
+split of a token into two tokens is a merge. Growth keeps the style that it finds.
+
+With several target languages each step serves the one that pays most tokens for a word (parity-aware BPE, arXiv
+2508.04796), so that the largest corpus does not take all new tokens.
 """
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
+from typing import Literal
 
-from lingraft.vocabulary.scripts import partial_character_range, script_of
+from lingraft.vocabulary.admission import LearnOptions, is_pinned, is_well_formed
 
-__all__ = ["LearnOptions", "LearnedMerge", "Learning", "WordTable", "is_pinned", "is_well_formed", "learn_merges"]
+__all__ = ["LearnedMerge", "Learning", "MergeStyle", "WordTable", "learn_merges"]
 
+MergeStyle = Literal["pair", "concat"]
 Pair = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class LearnOptions:
-    """What a new token may look like, and how many there may be.
-
-    Attributes:
-        num_tokens: at most this many.
-        min_count: occurrences in the target text, at the time of the merge, that a token must have.
-        max_characters: longest token, its leading space not counted.
-        veto_per_million: τ, per million source tokens.
-        allow_digits: whether a token may hold a digit.
-        pinned_scripts: scripts of the target that the source does not use.
-    """
-
-    num_tokens: int
-    min_count: int = 10
-    max_characters: int = 24
-    veto_per_million: float = 0.0
-    allow_digits: bool = False
-    pinned_scripts: frozenset[str] = frozenset()
+Words = Mapping[tuple[int, ...], int]
 
 
 @dataclass(frozen=True)
@@ -58,88 +46,83 @@ class LearnedMerge:
 
 @dataclass
 class Learning:
-    """The learned merges in order, and how many target tokens the sample has before and after each of them."""
+    """The learned merges in order, how many tokens each text has before and after each of them, and what was vetoed.
+
+    ``target_tokens`` counts all targets together; ``watched`` has one such list per watched text.
+    """
 
     merges: list[LearnedMerge]
     target_tokens: list[int]
-    vetoed: int
-
-
-def is_pinned(raw: bytes, scripts: frozenset[str]) -> bool:
-    """Whether the bytes hold a whole, or fixed though unfinished, character of one of the scripts."""
-    text, rest = _split_unfinished(raw)
-    if any(script_of(character) in scripts for character in text):
-        return True
-    return bool(rest) and _all_in_scripts(rest, scripts)
-
-
-def is_well_formed(raw: bytes, options: LearnOptions) -> bool:
-    """Whether bytes may become a token: they start at a character's border, hold a letter or mark, are not too long.
-
-    An unfinished last character is allowed only where its first bytes already fix one of the pinned scripts.
-    """
-    if not raw or 0x80 <= raw[0] <= 0xBF:
-        return False
-    text, rest = _split_unfinished(raw)
-    if rest and not _all_in_scripts(rest, options.pinned_scripts):
-        return False
-    bare = text.removeprefix(" ")
-    if len(bare) > options.max_characters or "\ufffd" in text:
-        return False
-    if not options.allow_digits and any(character.isdigit() for character in bare):
-        return False
-    return bool(rest) or any(script_of(character) is not None for character in bare)
-
-
-def _split_unfinished(raw: bytes) -> tuple[str, bytes]:
-    """Split bytes into the text of their whole characters and an unfinished last character."""
-    for size in range(4):
-        try:
-            return raw[: len(raw) - size].decode(), raw[len(raw) - size :]
-        except UnicodeDecodeError:
-            continue
-    return raw.decode(errors="replace"), b""
-
-
-@lru_cache(maxsize=4096)
-def _all_in_scripts(unfinished: bytes, scripts: frozenset[str]) -> bool:
-    """Whether the bytes can become no letter of another script, and more of these scripts than signs of all scripts."""
-    span = partial_character_range(unfinished)
-    if span is None or span[1] - span[0] > 0xFFF:
-        return False
-    found = Counter(script_of(chr(point)) for point in range(span[0], span[1] + 1) if not 0xD800 <= point <= 0xDFFF)
-    own = sum(found[script] for script in scripts)
-    return own > found[None] and found.keys() <= scripts | {None, "Other"}
+    watched: dict[str, list[int]]
+    vetoed: set[bytes] = field(default_factory=set)
 
 
 class WordTable:
-    """Word types, segmented, with how often each occurs in target and in source text; pairs are counted over them.
+    """Word types, segmented, with how often each occurs in every text; pairs are counted over targets and source.
 
-    ``num_target_tokens`` and ``num_source_tokens`` are the sizes of the two texts; the first follows the merges.
+    Args:
+        targets: language → word → count.
+        source: word → count in text that must stay as it is.
+        watched: name → word → count, for texts whose tokens are only counted.
+        units: language → what its tokens are held against for parity, its number of words.
+
+    Counts are Python integers: they cannot overflow. ``num_tokens`` follows the merges.
     """
 
-    def __init__(self, target: Mapping[tuple[int, ...], int], source: Mapping[tuple[int, ...], int]) -> None:
-        types = list(dict.fromkeys([*target, *source]))
+    def __init__(
+        self,
+        targets: Mapping[str, Words],
+        source: Words,
+        watched: Mapping[str, Words] | None = None,
+        units: Mapping[str, int] | None = None,
+    ) -> None:
+        watch = watched or {}
+        types = list(dict.fromkeys(chain(*targets.values(), source, *watch.values())))
         self.words = [list(word) for word in types]
-        self.target = [target.get(word, 0) for word in types]
+        self.targets = {name: [words.get(word, 0) for word in types] for name, words in targets.items()}
         self.source = [source.get(word, 0) for word in types]
-        self.target_pairs: Counter[Pair] = Counter()
+        self.watched = {name: [words.get(word, 0) for word in types] for name, words in watch.items()}
+        self.units = dict(units or dict.fromkeys(targets, 1))
+        self.target_pairs: dict[str, Counter[Pair]] = {name: Counter() for name in targets}
         self.source_pairs: Counter[Pair] = Counter()
         self.places: defaultdict[Pair, set[int]] = defaultdict(set)
-        self.num_target_tokens = sum(len(w) * n for w, n in zip(self.words, self.target, strict=True))
-        self.num_source_tokens = sum(len(w) * n for w, n in zip(self.words, self.source, strict=True))
+        self.num_tokens = {name: self._total(counts) for name, counts in self._columns()}
+        self.num_source_tokens = self._total(self.source)
         for index in range(len(self.words)):
             self._count(index, +1)
 
-    def _count(self, index: int, sign: int) -> set[Pair]:
+    def _columns(self) -> Iterator[tuple[tuple[str, str], list[int]]]:
+        yield from ((("target", name), counts) for name, counts in self.targets.items())
+        yield from ((("watched", name), counts) for name, counts in self.watched.items())
+
+    def _total(self, counts: Sequence[int]) -> int:
+        return sum(len(word) * count for word, count in zip(self.words, counts, strict=True))
+
+    @property
+    def num_target_tokens(self) -> int:
+        """Tokens of all target texts as they are segmented now."""
+        return sum(self.num_tokens["target", name] for name in self.targets)
+
+    def cost(self, language: str) -> float:
+        """Return the tokens that a language pays for a unit of its text."""
+        return self.num_tokens["target", language] / max(1, self.units[language])
+
+    def _count(self, index: int, sign: int) -> None:
         word = self.words[index]
+        if len(word) < 2:
+            return
         pairs = list(pairwise(word))
-        for pair in pairs:
-            self.target_pairs[pair] += sign * self.target[index]
-            self.source_pairs[pair] += sign * self.source[index]
-            if sign > 0:
+        for name, counts in self.targets.items():
+            if count := counts[index]:
+                table = self.target_pairs[name]
+                for pair in pairs:
+                    table[pair] += sign * count
+        if count := self.source[index]:
+            for pair in pairs:
+                self.source_pairs[pair] += sign * count
+        if sign > 0:
+            for pair in pairs:
                 self.places[pair].add(index)
-        return set(pairs)
 
     def merge(self, pair: Pair, joined: int) -> set[Pair]:
         """Join a pair everywhere, leftmost first; return the pairs whose counts may have changed."""
@@ -149,10 +132,16 @@ class WordTable:
             merged = _join(word, pair, joined)
             if len(merged) == len(word):
                 continue
-            touched |= self._count(index, -1)
-            self.num_target_tokens -= (len(word) - len(merged)) * self.target[index]
+            touched.update(pairwise(word))
+            self._count(index, -1)
+            for key, counts in self._columns():
+                self.num_tokens[key] -= (len(word) - len(merged)) * counts[index]
             self.words[index] = merged
-            touched |= self._count(index, +1)
+            self._count(index, +1)
+            touched.update(pairwise(merged))
+        for table in (*self.target_pairs.values(), self.source_pairs):
+            if not table.get(pair, 1):
+                del table[pair]
         return touched
 
 
@@ -171,58 +160,138 @@ def _join(word: Sequence[int], pair: Pair, joined: int) -> list[int]:
 
 @dataclass
 class _Queue:
-    """Pairs by target count, largest first; ties go to the smaller ids, so that order never depends on hashing."""
+    """Joins by their count in one language, largest first; ties go to the smaller ids, so order never depends on hashing."""
 
-    table: WordTable
-    heap: list[tuple[int, Pair]] = field(default_factory=list)
+    counts: Counter[Pair]
+    ways: Mapping[bytes, set[Pair]] | None
+    heap: list[tuple[int, Pair, bytes]] = field(default_factory=list)
 
-    def push(self, pairs: Iterable[Pair], min_count: int) -> None:
-        """Add pairs, or add them again under their present count; those that are too rare stay out."""
-        for pair in pairs:
-            if (count := self.table.target_pairs[pair]) >= min_count:
-                heapq.heappush(self.heap, (-count, pair))
+    def count(self, pair: Pair, raw: bytes) -> int:
+        """Return how often a join occurs: this pair, or in concat style every pair that makes the same."""
+        if self.ways is None:
+            return self.counts.get(pair, 0)
+        return sum(self.counts.get(way, 0) for way in self.ways.get(raw, ()))
 
-    def pop(self) -> tuple[int, Pair] | None:
-        """Return the most frequent pair, passing over entries whose count is no longer true."""
+    def push(self, pair: Pair, raw: bytes, min_count: int) -> None:
+        """Add a join, or add it again under its present count; what is too rare stays out."""
+        count = self.count(pair, raw)
+        if count >= min_count:
+            heapq.heappush(self.heap, (-count, pair, raw))
+
+    def pop(self) -> tuple[int, Pair, bytes] | None:
+        """Return the most frequent join, passing over entries whose count is no longer true."""
         while self.heap:
-            negative, pair = heapq.heappop(self.heap)
-            if self.table.target_pairs[pair] == -negative:
-                return -negative, pair
+            negative, pair, raw = heapq.heappop(self.heap)
+            if self.count(pair, raw) == -negative:
+                return -negative, pair, raw
         return None
 
 
-def learn_merges(table: WordTable, token_bytes: Mapping[int, bytes], first_id: int, options: LearnOptions) -> Learning:
+class _Learner:
+    """The state of one learning run: what is known, what is refused for good, and a queue per target language."""
+
+    def __init__(self, table: WordTable, token_bytes: Mapping[int, bytes], options: LearnOptions, style: MergeStyle):
+        self.table, self.options, self.style = table, options, style
+        self.known = dict(token_bytes)
+        self.ids = {raw: token_id for token_id, raw in token_bytes.items()}
+        self.refused: set[bytes] = set()
+        self.allowed_in_source = options.veto_per_million * table.num_source_tokens / 1e6
+        self.ways: defaultdict[bytes, set[Pair]] | None = defaultdict(set) if style == "concat" else None
+        self.queues = {name: _Queue(counts, self.ways) for name, counts in table.target_pairs.items()}
+        self.result = Learning([], [], {name: [] for name in table.watched})
+        self.offer(set(chain(*table.target_pairs.values(), table.source_pairs)))
+        self.tally()
+
+    def tally(self) -> None:
+        """Note how many tokens every text has now."""
+        self.result.target_tokens.append(self.table.num_target_tokens)
+        for name, tokens in self.result.watched.items():
+            tokens.append(self.table.num_tokens["watched", name])
+
+    def offer(self, pairs: Iterable[Pair]) -> None:
+        """Queue the pairs that could become a token; in concat style, those that make an old token do so at once."""
+        pending = set(pairs)
+        while pending:
+            closing = []
+            for pair in pending:
+                left, right = self.known.get(pair[0]), self.known.get(pair[1])
+                if left is None or right is None or (raw := left + right) in self.refused:
+                    continue
+                if raw in self.ids:
+                    closing.append((self.ids[raw], pair))
+                elif self.is_admissible(raw):
+                    if self.ways is not None:
+                        self.ways[raw].add(pair)
+                    for queue in self.queues.values():
+                        queue.push(pair, raw, self.options.min_count)
+            pending = set()
+            if self.style == "concat":
+                for token_id, pair in sorted(closing):
+                    pending |= self.table.merge(pair, token_id)
+
+    def is_admissible(self, raw: bytes) -> bool:
+        """Whether bytes may be a token as far as they alone tell; what may not is remembered."""
+        candidates = self.options.candidates
+        good = is_well_formed(raw, self.options) and (candidates is None or raw in candidates)
+        if not good:
+            self.refused.add(raw)
+        return good
+
+    def is_vetoed(self, pair: Pair, raw: bytes) -> bool:
+        """Whether a join that is not pinned occurs too often in source text, as it is segmented now."""
+        ways = (pair,) if self.ways is None else self.ways[raw]
+        if sum(self.table.source_pairs.get(way, 0) for way in ways) <= self.allowed_in_source:
+            return False
+        if is_pinned(raw, self.options.pinned_scripts):
+            return False
+        self.result.vetoed.add(raw)
+        return True
+
+    def next_join(self) -> tuple[int, Pair, bytes] | None:
+        """Return the best join for the language that pays most; a language that has none left is passed over."""
+        for name in sorted(self.queues, key=self.table.cost, reverse=True):
+            while best := self.queues[name].pop():
+                if best[2] not in self.ids and not self.is_vetoed(best[1], best[2]):
+                    return best
+        return None
+
+    def add(self, token_id: int, count: int, pair: Pair, raw: bytes) -> None:
+        """Make a join a token: in every word, by every way that its style knows."""
+        self.known[token_id] = raw
+        self.ids[raw] = token_id
+        ways = (pair,) if self.ways is None else sorted(self.ways.pop(raw), key=lambda way: len(self.known[way[0]]))
+        touched: set[Pair] = set()
+        for way in ways:
+            touched |= self.table.merge(way, token_id)
+        self.offer(touched - set(ways))
+        self.result.vetoed.discard(raw)
+        self.result.merges.append(LearnedMerge(token_id, *pair, raw, count))
+        self.tally()
+
+
+def learn_merges(
+    table: WordTable,
+    token_bytes: Mapping[int, bytes],
+    new_ids: Iterable[int],
+    options: LearnOptions,
+    style: MergeStyle = "pair",
+) -> Learning:
     """Return the merges that shorten the target text most, one after another.
 
     Args:
-        table: word types of both languages, segmented by the base tokenizer; changed in place.
+        table: word types of all texts, segmented by the base tokenizer; changed in place.
         token_bytes: the bytes of every id that can be part of a merge.
-        first_id: the id of the first new token.
-        options: what is admitted.
+        new_ids: the ids of the new tokens, in order; when they end, so does growth.
+        options: what is admitted, and how many.
+        style: whether a rank belongs to a pair or to a result.
 
-    A pair whose join is already a token is left alone: the old merges reach that token by another way, and a second way
-    could let old merges fire that were not simulated here.
+    In pair style a pair whose join is already a token is left alone: the old merges reach that token by another way, and
+    a second way could let old merges fire that were not simulated here. In concat style it is a merge like any other.
     """
-    known = dict(token_bytes)
-    taken = set(known.values())
-    allowed_in_source = options.veto_per_million * table.num_source_tokens / 1e6
-    result = Learning([], [table.num_target_tokens], vetoed=0)
-    queue = _Queue(table)
-    queue.push(table.target_pairs, options.min_count)
-    while len(result.merges) < options.num_tokens and (best := queue.pop()):
-        count, pair = best
-        if pair[0] not in known or pair[1] not in known:
-            continue
-        raw = known[pair[0]] + known[pair[1]]
-        if raw in taken or not is_well_formed(raw, options):
-            continue
-        if table.source_pairs[pair] > allowed_in_source and not is_pinned(raw, options.pinned_scripts):
-            result.vetoed += 1
-            continue
-        token_id = first_id + len(result.merges)
-        queue.push(table.merge(pair, token_id), options.min_count)
-        known[token_id] = raw
-        taken.add(raw)
-        result.merges.append(LearnedMerge(token_id, *pair, raw, count))
-        result.target_tokens.append(table.num_target_tokens)
-    return result
+    learner = _Learner(table, token_bytes, options, style)
+    for token_id, _ in zip(new_ids, range(options.num_tokens), strict=False):
+        best = learner.next_join()
+        if best is None:
+            break
+        learner.add(token_id, *best)
+    return learner.result

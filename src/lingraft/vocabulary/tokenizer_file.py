@@ -143,15 +143,10 @@ class TokenizerFile:
         """Return the ids of one text, as :meth:`encode_batch` does."""
         return self.encode_batch([text])[0]
 
-    def encode_words(self, texts: Sequence[str]) -> Iterable[tuple[int, ...]]:
-        """Yield the ids of each pre-token ("word") of the texts: merges never cross these borders."""
-        for encoding in self._tokenizer.encode_batch(list(texts), add_special_tokens=False):
-            ids, words = encoding.ids, encoding.word_ids
-            start = 0
-            for position in range(1, len(ids) + 1):
-                if position == len(ids) or words[position] != words[start]:
-                    yield tuple(ids[start:position])
-                    start = position
+    def encode_words(self, texts: Sequence[str]) -> list[list[tuple[int, ...]]]:
+        """Return the ids of each text, pre-token ("word") by pre-token: merges never cross these borders."""
+        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [_grouped(encoding.ids, encoding.word_ids) for encoding in encodings]
 
     def leading_ids(self) -> list[int]:
         """Return the ids that the tokenizer itself puts in front of a text (BOS, or nothing)."""
@@ -172,23 +167,72 @@ class TokenizerFile:
         """Return what merges alone make of a spelling: no pre-tokenizer and no whole-word look-up."""
         return list(self._bare_model.encode(spelling, add_special_tokens=False).ids)
 
-    def extended(self, tokens: Sequence[str], merges: Sequence[tuple[str, str]]) -> "TokenizerFile":
+    def encode_all_by_merges(self, spellings: Sequence[str]) -> list[list[int]]:
+        """Return what :meth:`encode_by_merges` makes of each of many spellings."""
+        found = self._bare_model.encode_batch_fast(list(spellings), add_special_tokens=False)
+        return [list(encoding.ids) for encoding in found]
+
+    def normalise(self, text: str) -> str:
+        """Return a text as the tokenizer's normaliser leaves it."""
+        normalizer = self._tokenizer.normalizer
+        return normalizer.normalize_str(text) if normalizer is not None else text
+
+    def pre_tokenize(self, text: str) -> list[str]:
+        """Return the normalised pieces of a text, as the model gets them."""
+        pre_tokenizer, text = self._tokenizer.pre_tokenizer, self.normalise(text)
+        return [piece for piece, _ in pre_tokenizer.pre_tokenize_str(text)] if pre_tokenizer is not None else [text]
+
+    def extended(
+        self, tokens: Sequence[str], merges: Sequence[tuple[str, str]], ids: Sequence[int] | None = None
+    ) -> "TokenizerFile":
         """Return this tokenizer with tokens and merges appended; every old id and merge keeps its place.
+
+        Args:
+            tokens: spellings of the new tokens.
+            merges: their merges, in order.
+            ids: the ids of the new tokens; by default those behind the largest old one.
 
         Added tokens get a row of their own in the model's vocabulary at their old id. Without it, loading a file
         whose vocabulary has grown moves them behind it (seen with Llama 3: BOS went from 128000 to 129000).
         """
+        model = self._model_with_added_tokens()
+        first = self.num_ids
+        model["vocab"] |= dict(zip(tokens, ids if ids is not None else range(first, first + len(tokens)), strict=True))
+        as_text = bool(model["merges"]) and isinstance(model["merges"][0], str)
+        model["merges"] = list(model["merges"]) + [f"{a} {b}" if as_text else [a, b] for a, b in merges]
+        return self._with(model, "expanded")
+
+    def without(self, tokens: Iterable[str]) -> "TokenizerFile":
+        """Return this BPE tokenizer without some tokens and without every merge that makes one of them."""
+        gone = set(tokens)
+        model = self._model_with_added_tokens()
+        model["vocab"] = {token: i for token, i in model["vocab"].items() if token not in gone}
+        listed = zip(self.merges, model["merges"], strict=True)
+        model["merges"] = [entry for (left, right), entry in listed if left + right not in gone]
+        return self._with(model, "reduced")
+
+    def _model_with_added_tokens(self) -> dict[str, Any]:
         model = dict(self.raw["model"])
         vocabulary = dict(model["vocab"])
         for entry in self.raw.get("added_tokens") or ():
             vocabulary.setdefault(entry["content"], entry["id"])
-        first = self.num_ids
-        vocabulary |= {token: first + n for n, token in enumerate(tokens)}
         model["vocab"] = vocabulary
-        as_text = bool(model["merges"]) and isinstance(model["merges"][0], str)
-        model["merges"] = list(model["merges"]) + [f"{a} {b}" if as_text else [a, b] for a, b in merges]
+        return model
+
+    def _with(self, model: dict[str, Any], what: str) -> "TokenizerFile":
         text = json.dumps(self.raw | {"model": model}, ensure_ascii=False, indent=1)
-        return TokenizerFile(text, f"{self.source} (expanded)")
+        return TokenizerFile(text, f"{self.source.removesuffix(' (reduced)')} ({what})")
+
+
+def _grouped(ids: Sequence[int], words: Sequence[int | None]) -> list[tuple[int, ...]]:
+    """Return the ids in runs that belong to one word."""
+    runs = []
+    start = 0
+    for position in range(1, len(ids) + 1):
+        if position == len(ids) or words[position] != words[start]:
+            runs.append(tuple(ids[start:position]))
+            start = position
+    return runs
 
 
 def _part_types(part: dict[str, Any] | None) -> set[str]:

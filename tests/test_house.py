@@ -71,6 +71,7 @@ vocabulary.audit
 vocabulary
 
 embeddings.context
+embeddings.vectors
 embeddings.methods.gaussian
 embeddings.methods.mean
 embeddings.methods.subword_mean
@@ -83,6 +84,8 @@ model.freeze
 model.generate
 model.resize
 model.export
+model.merge
+model.preflight
 model
 
 training.learning_rate

@@ -275,6 +275,34 @@ def export(
     print(publish_folder(to, fill))
 
 
+@app.command()
+def merge(
+    models: Annotated[
+        list[str],
+        typer.Argument(help="hub ids or model folders; the first gives the type of number", show_default=False),
+    ],
+    weights: Annotated[str, typer.Option(metavar="W,W,...", help="one for each model, with the sum 1, as in 0.5,0.5")],
+    to: Annotated[Path, typer.Option(help="the folder to make")],
+) -> None:
+    """Average models, also where one has a larger vocabulary: rows meet by token."""
+    from lingraft.errors import RecipeError
+    from lingraft.model.base import fetch_folder
+    from lingraft.model.locate import locate_base
+    from lingraft.model.merge import merge_models
+
+    try:
+        shares = [float(share) for share in weights.split(",")]
+    except ValueError as error:
+        raise RecipeError(f"--weights {weights}: write numbers with commas between, as in 0.5,0.5") from error
+    places = [locate_base(name, where="merge") for name in models]
+    names = [place.public_name for place in places]
+    merged = merge_models([fetch_folder(place) for place in places], shares, to, names=names)
+    alone = "".join(
+        f"; {count:,} that only {name} has" for name, count in zip(names, merged.copied, strict=True) if count
+    )
+    print(f"{merged.folder}: rows of {merged.averaged:,} tokens averaged{alone}")
+
+
 @app.command(name="list")
 def list_names(
     kind: Annotated[

@@ -5,7 +5,8 @@ from functools import partial
 import pytest
 import torch
 
-from lingraft.embeddings import InitContext, Origin, fill_rows, init_methods, mean, subword_mean
+from lingraft.embeddings import InitContext, Origin, Rows, fill_rows, init_methods, mean, subword_mean
+from lingraft.embeddings.context import fill_from_pieces
 from lingraft.errors import ModelError, RecipeError
 from lingraft.vocabulary import LearnOptions, expand_vocabulary, keep_vocabulary
 
@@ -69,6 +70,55 @@ def test_origin_of_a_new_row_names_method_and_pieces(expansion):
     assert filled.origins[0] == Origin("copied")
 
 
+def with_fallbacks(fallbacks):
+    def method(context):
+        return Rows(ones(context), fallbacks(context.expansion.new_ids))
+
+    return method
+
+
+def test_a_fallback_is_on_record_with_its_reason(expansion):
+    base, token = base_of(expansion), expansion.new_tokens[1]
+    method = with_fallbacks(lambda ids: {token.id: "no vector"})
+    filled = fill_rows(context_of(expansion, base), base, method, "own", expansion.new.num_ids)
+    assert filled.matrix[token.id].tolist() == [2.0] * 4
+    assert filled.origins[token.id] == Origin("fallback", "own", token.pieces, "no vector")
+    assert filled.counts() == {"copied": expansion.num_old, "initialised": 2, "fallback": 1}
+
+
+@pytest.mark.parametrize(
+    ("fallbacks", "message"),
+    [
+        (
+            lambda ids: {ids[0]: "a", ids[1]: "a"},
+            r"'own' could not be used for 2 of 3 new tokens, and more than half is too many \(2 times: a\)",
+        ),
+        (lambda ids: {7: "a"}, "a fallback for id 7, which is no new token"),
+        (lambda ids: {ids[0]: ""}, "without saying why"),
+    ],
+)
+def test_an_init_that_mostly_is_another_is_refused(expansion, fallbacks, message):
+    base = base_of(expansion)
+    with pytest.raises(ModelError, match=message):
+        fill_rows(context_of(expansion, base), base, with_fallbacks(fallbacks), "own", expansion.new.num_ids)
+
+
+def test_rows_are_completed_with_the_mean_of_the_pieces(expansion):
+    base = base_of(expansion)
+    first, second, third = expansion.new_tokens
+    found = torch.tensor([[9.0] * 4, [8.0] * 4])
+    rows = fill_from_pieces(context_of(expansion, base), found, [2, 0], {second.id: "not there"})
+    assert rows.matrix[[2, 0], 0].tolist() == [9.0, 8.0]
+    torch.testing.assert_close(rows.matrix[1], base[list(second.pieces)].mean(dim=0))
+    assert rows.fallbacks == {second.id: "mean of its pieces: not there"}
+
+
+def test_what_a_method_returns_as_rows_is_checked_as_well(expansion):
+    base = base_of(expansion)
+    with pytest.raises(ModelError, match="not finite"):
+        fill_rows(context_of(expansion, base), base, lambda c: Rows(ones(c) / 0), "own", expansion.new.num_ids)
+
+
 def test_keeping_the_vocabulary_changes_no_bit_and_asks_no_method(tokenizer):
     kept = keep_vocabulary(tokenizer)
     base = base_of(kept, spare=2)
@@ -107,7 +157,9 @@ def test_what_a_method_of_ones_own_returns_is_checked(expansion, method, message
 
 
 def test_methods_are_found_by_name_and_bind_their_options():
-    assert [entry.name for entry in init_methods] == ["gaussian", "mean", "subword_mean"]
+    names = [entry.name for entry in init_methods]
+    assert names == sorted(names)
+    assert set(names) >= {"gaussian", "mean", "subword_mean", "similarity", "linear_map", "omp", "align", "zero"}
     assert all(entry.reference and entry.summary.startswith("Return") for entry in init_methods)
     bound = init_methods.get("gaussian", "embeddings.input").bind({"scale": 0.5}, "embeddings.options")
     assert isinstance(bound, partial)

@@ -7,10 +7,14 @@ import pytest
 import torch
 
 from lingraft.embeddings import InitContext, fill_rows, gaussian, mean, subword_mean
+from lingraft.embeddings.methods.subword_mean import character_lengths
+from lingraft.errors import RecipeError
 from lingraft.measure.mass import probability_mass
 from lingraft.model.base import head_of, hidden_states, load_model
 from lingraft.model.resize import replace_embeddings
 from lingraft.vocabulary import LearnOptions, expand_vocabulary
+
+Z = math.exp(2) + math.exp(4) + math.exp(6)
 
 
 def texts_of(folder, language):
@@ -51,6 +55,72 @@ def test_logit_of_a_new_token_is_the_mean_logit_of_its_pieces(expansion):
     torch.testing.assert_close(rows @ hidden, torch.stack(wanted))
 
 
+@pytest.mark.parametrize(
+    ("weights", "wanted"),
+    [
+        ("uniform", [1 / 3, 1 / 3, 1 / 3]),
+        ("length", [1 / 3, 1 / 3, 1 / 3]),
+        ("first", [1.0, 0.0, 0.0]),
+        ("last", [0.0, 0.0, 1.0]),
+        ("late", [math.exp(2) / Z, math.exp(4) / Z, math.exp(6) / Z]),
+        ("early", [math.exp(6) / Z, math.exp(4) / Z, math.exp(2) / Z]),
+    ],
+)
+def test_weights_by_hand(tokenizer, weights, wanted):
+    """The rows of q, z and x are unit vectors, so the new row is its weights."""
+    expansion = expand_vocabulary(tokenizer, ["qzx"] * 12, [], LearnOptions(2))
+    old = torch.zeros(tokenizer.num_ids, 3)
+    old[[tokenizer.id_of(letter) for letter in "qzx"]] = torch.eye(3)
+    rows = subword_mean(InitContext(expansion, old, "input", torch.Generator()), weights=weights)
+    torch.testing.assert_close(rows[1], torch.tensor(wanted))
+
+
+def test_length_counts_characters_and_shares_of_them(tokenizer):
+    """`Ġthe` is four characters, `ñ` comes as two bytes, which are half a character each."""
+    expansion = expand_vocabulary(tokenizer, [" theñ"] * 12, [], LearnOptions(9, min_count=2))
+    token = max(expansion.new_tokens, key=lambda token: len(token.spelling))
+    assert token.text(expansion.new) == " theñ"
+    lengths = character_lengths([tokenizer.decode([piece]).encode() for piece in token.pieces[:-2]])
+    assert sum(lengths) == 4
+    old = torch.zeros(tokenizer.num_ids, 2)
+    old[list(token.pieces[-2:]), 1] = 1.0
+    rows = subword_mean(InitContext(expansion, old, "input", torch.Generator()), weights="length")
+    torch.testing.assert_close(rows[expansion.new_tokens.index(token)], torch.tensor([0.0, 1 / 5]))
+
+
+@pytest.mark.parametrize(
+    ("pieces", "lengths"),
+    [
+        ([b" the", b"a"], [4.0, 1.0]),
+        (["ñ".encode()[:1], "ñ".encode()[1:]], [1 / 2, 1 / 2]),
+        (["€".encode()[:2], "€".encode()[2:] + b"x"], [2 / 3, 4 / 3]),
+        (["😀".encode()[:3], "😀".encode()[3:]], [3 / 4, 1 / 4]),
+        (["€".encode()[1:2], "€".encode()[2:], b"x"], [1 / 3, 1 / 3, 1.0]),
+        (["€".encode()[:1]], [1 / 3]),
+        ([b"ab", None, b"c"], [2.0, 1.0, 1.0]),
+    ],
+)
+def test_lengths_of_pieces(pieces, lengths):
+    assert character_lengths(pieces) == pytest.approx(lengths)
+
+
+@pytest.mark.parametrize("weights", ["uniform", "length", "first", "last", "late", "early"])
+def test_weights_are_convex(expansion, weights):
+    """With unit vectors as rows a new row is its weights: none is negative, they sum to 1, none is off its pieces."""
+    old = torch.eye(expansion.num_old)
+    rows = subword_mean(InitContext(expansion, old, "input", torch.Generator()), weights=weights)
+    assert (rows >= 0).all()
+    torch.testing.assert_close(rows.sum(dim=1), torch.ones(expansion.num_new))
+    for row, token in zip(rows, expansion.new_tokens, strict=True):
+        assert set(row.nonzero()[:, 0].tolist()) <= set(token.pieces)
+
+
+def test_unknown_weights_are_refused(expansion):
+    context = InitContext(expansion, torch.eye(expansion.num_old), "output", torch.Generator())
+    with pytest.raises(RecipeError, match=r"embeddings.output.weights: .* 'lenght', did you mean 'length'\? \(uniform"):
+        subword_mean(context, weights="lenght")
+
+
 @pytest.fixture(scope="module")
 def learned_folder(tied_folder, tokenizer, corpora_folder, tmp_path_factory):
     """The tiny model after it has learned the English sentences, so that it knows what comes next and what does not."""
@@ -86,7 +156,7 @@ def rise_and_mass(folder, expansion, sequences, method):
     rows = max(expansion.new.num_ids, len(base))
     replace_embeddings(model, fill_rows(context, base, method, "method", rows), None)
     new = expansion.new.num_ids
-    mass = probability_mass(model, sequences, condition_id=0, begin=expansion.num_old, end=new, num_ids=new)
+    mass = probability_mass(model, sequences, condition_id=0, ids=expansion.new_ids, num_ids=new)
     return source_loss(model, sequences, new) - before, mass
 
 

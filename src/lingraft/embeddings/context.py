@@ -1,8 +1,8 @@
 """What an init method sees, what it must return, and the matrix that is built from it."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -13,9 +13,18 @@ from lingraft.errors import ModelError
 from lingraft.registry import Registry
 from lingraft.vocabulary import VocabularyExpansion
 
-__all__ = ["Embeddings", "InitContext", "Origin", "fill_rows", "init_method", "init_methods"]
+__all__ = [
+    "Embeddings",
+    "InitContext",
+    "Origin",
+    "Rows",
+    "fill_from_pieces",
+    "fill_rows",
+    "init_method",
+    "init_methods",
+]
 
-InitMethod = Callable[..., Tensor]
+InitMethod = Callable[..., "Tensor | Rows"]
 
 init_methods: Registry[InitMethod] = Registry("init method")
 init_method = init_methods.register
@@ -43,12 +52,33 @@ class InitContext:
 
 
 @dataclass(frozen=True)
-class Origin:
-    """Where a row came from: ``copied``, ``initialised`` (by a method), or ``padding``."""
+class Rows:
+    """The rows that a method made, and for which tokens it did something else than it says.
 
-    kind: Literal["copied", "initialised", "padding"]
+    Attributes:
+        matrix: one row per new token, in their order.
+        fallbacks: id of a new token → what was done instead, and why.
+    """
+
+    matrix: Float[Tensor, "new dim"]
+    fallbacks: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a row came from: ``copied``, ``initialised`` (by a method), its ``fallback``, or ``padding``.
+
+    Attributes:
+        kind: which of these.
+        method: the method that was asked for.
+        pieces: the old ids that spelled the token before.
+        why: for a fallback, what the method did instead, and why.
+    """
+
+    kind: Literal["copied", "initialised", "fallback", "padding"]
     method: str | None = None
     pieces: tuple[int, ...] = ()
+    why: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +94,7 @@ class Embeddings:
 
 
 def fill_rows(
-    context: InitContext, base: Float[Tensor, "base_rows dim"], method: Callable[..., Tensor], name: str, num_rows: int
+    context: InitContext, base: Float[Tensor, "base_rows dim"], method: InitMethod, name: str, num_rows: int
 ) -> Embeddings:
     """Return the new matrix: old rows bit for bit, new rows by the method at their own ids, padding apart.
 
@@ -80,7 +110,8 @@ def fill_rows(
         num_rows: rows of the new matrix.
 
     Raises:
-        ModelError: the matrix is too small for an id, the method returned another shape, or a row that is not finite.
+        ModelError: the matrix is too small for an id, the method returned another shape or a row that is not finite,
+            or it fell back on something else for more than half of the new tokens.
     """
     expansion = context.expansion
     if num_rows < max(expansion.new.num_ids, base.shape[0]) or base.shape[0] < expansion.num_old:
@@ -94,18 +125,56 @@ def fill_rows(
     owned = max(expansion.new.num_ids, expansion.num_old)
     origins = [Origin("copied")] * owned + [Origin("padding")] * (num_rows - owned)
     if expansion.num_new:
-        rows = _checked(method(context), (expansion.num_new, base.shape[1]), name)
+        made = _checked(method(context), (expansion.num_new, base.shape[1]), name)
+        _refuse_fallbacks(made.fallbacks, expansion, name)
         ids = [token.id for token in expansion.new_tokens]
-        matrix[torch.tensor(ids)] = rows.to(base.dtype)
+        matrix[torch.tensor(ids)] = made.matrix.to(base.dtype)
         for token in expansion.new_tokens:
-            origins[token.id] = Origin("initialised", name, token.pieces)
+            why = made.fallbacks.get(token.id)
+            origins[token.id] = Origin("fallback" if why else "initialised", name, token.pieces, why)
     return Embeddings(matrix, tuple(origins))
 
 
-def _checked(rows: Any, shape: tuple[int, int], name: str) -> Tensor:
+def _checked(made: Any, shape: tuple[int, int], name: str) -> Rows:
+    rows = made.matrix if isinstance(made, Rows) else made
     if not isinstance(rows, Tensor) or tuple(rows.shape) != shape:
         got = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
         raise ModelError(f"init method {name!r} must return a tensor of shape {shape}, it returned {got}")
     if not torch.isfinite(rows).all():
         raise ModelError(f"init method {name!r} returned rows that are not finite")
-    return rows
+    return made if isinstance(made, Rows) else Rows(rows)
+
+
+def _refuse_fallbacks(fallbacks: Mapping[int, str], expansion: VocabularyExpansion, name: str) -> None:
+    if unknown := set(fallbacks).difference(expansion.new_ids):
+        raise ModelError(f"init method {name!r} reports a fallback for id {min(unknown)}, which is no new token")
+    if "" in fallbacks.values():
+        raise ModelError(f"init method {name!r} reports a fallback without saying why")
+    if 2 * len(fallbacks) > expansion.num_new:
+        why, count = Counter(fallbacks.values()).most_common(1)[0]
+        raise ModelError(
+            f"init method {name!r} could not be used for {len(fallbacks)} of {expansion.num_new} new tokens, and more "
+            f"than half is too many ({count} times: {why})"
+        )
+
+
+def fill_from_pieces(
+    context: InitContext, found: Float[Tensor, "found dim"], places: Sequence[int], reasons: Mapping[int, str]
+) -> Rows:
+    """Return the rows that a method found, and for all other tokens the mean of the old rows of their pieces.
+
+    Args:
+        context: what the method saw.
+        found: the rows that it made.
+        places: where among the new tokens each of them belongs.
+        reasons: id of a new token → why it has none; every other token needs one.
+    """
+    tokens = context.expansion.new_tokens
+    matrix = context.old.new_zeros(len(tokens), context.old.shape[1])
+    matrix[torch.tensor(list(places), dtype=torch.long)] = found.to(matrix.dtype)
+    fallbacks = {}
+    for place in sorted(set(range(len(tokens))).difference(places)):
+        token = tokens[place]
+        matrix[place] = context.old[torch.tensor(token.pieces)].mean(dim=0)
+        fallbacks[token.id] = f"mean of its pieces: {reasons[token.id]}"
+    return Rows(matrix, fallbacks)

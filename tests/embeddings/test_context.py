@@ -105,7 +105,7 @@ def test_an_init_that_mostly_is_another_is_refused(expansion, fallbacks, message
 
 def test_rows_are_completed_with_the_mean_of_the_pieces(expansion):
     base = base_of(expansion)
-    first, second, third = expansion.new_tokens
+    second = expansion.new_tokens[1]
     found = torch.tensor([[9.0] * 4, [8.0] * 4])
     rows = fill_from_pieces(context_of(expansion, base), found, [2, 0], {second.id: "not there"})
     assert rows.matrix[[2, 0], 0].tolist() == [9.0, 8.0]

@@ -20,9 +20,7 @@ def token_bytes(tokenizer: TokenizerFile) -> dict[int, bytes]:
         VocabularyError: the tokens of this family cannot be read as text (WordPiece).
     """
     if tokenizer.family not in ("byte_bpe", "sentencepiece_bpe", "unigram"):
-        raise VocabularyError(
-            f"{tokenizer.source}: the tokens of a {tokenizer.family} tokenizer cannot be read as text"
-        )
+        raise VocabularyError(f"{tokenizer.source}: tokens of a {tokenizer.family} tokenizer cannot be read as text")
     added = _added(tokenizer)
     found = {token_id: token.encode() for token, token_id in added.items() if token_id not in tokenizer.special_ids}
     is_spelled = tokenizer.family == "byte_bpe"

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from lingraft.errors import ModelError, RecipeError
 
-__all__ = ["Vectors", "cosine_neighbours", "read_vectors"]
+__all__ = ["Vectors", "combine_rows", "cosine_neighbours", "read_vectors"]
 
 _NEIGHBOUR_ROWS = 512
 
@@ -134,3 +135,10 @@ def cosine_neighbours(
     blocks = (normal[start : start + _NEIGHBOUR_ROWS] for start in range(0, len(normal), _NEIGHBOUR_ROWS))
     best = [torch.topk(block @ unit, min(k, len(keys)), dim=1) for block in blocks]
     return torch.cat([b.values for b in best]), torch.cat([b.indices for b in best])
+
+
+def combine_rows(
+    rows: Float[Tensor, "old_vocab dim"], chosen: Int[Tensor, "new k"], weights: Float[Tensor, "new k"]
+) -> Float[Tensor, "new dim"]:
+    """Return Σⱼ weightsⱼ · rows[chosenⱼ] for each new token, without gathering all of the rows at once."""
+    return embedding_bag(chosen, rows, mode="sum", per_sample_weights=weights.to(rows.dtype))

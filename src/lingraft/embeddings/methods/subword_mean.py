@@ -15,7 +15,6 @@ __all__ = ["character_lengths", "subword_mean"]
 _ADAPTIVOCAB_SLOPE = 2.0
 
 _BY_PLACE: Mapping[str, Callable[[int], Tensor]] = {
-    "uniform": lambda n: torch.full((n,), 1 / n),
     "first": lambda n: torch.eye(n)[0],
     "last": lambda n: torch.eye(n)[n - 1],
     "late": lambda n: torch.softmax(_ADAPTIVOCAB_SLOPE * torch.arange(n), dim=0),
@@ -45,9 +44,11 @@ def subword_mean(context: InitContext, *, weights: str = "uniform") -> Float[Ten
     Raises:
         RecipeError: ``weights`` is none of these.
     """
+    pieces = [list(token.pieces) for token in context.expansion.new_tokens]
+    if weights == "uniform":
+        return torch.stack([context.old[ids].mean(dim=0) for ids in pieces])
     weigh = _weights_by_length(context) if weights == "length" else _weights_by_place(weights, context.side)
-    tokens = context.expansion.new_tokens
-    return torch.stack([weigh(t.pieces).to(context.old) @ context.old[list(t.pieces)] for t in tokens])
+    return torch.stack([weigh(ids).to(context.old) @ context.old[ids] for ids in pieces])
 
 
 def _weights_by_place(weights: str, side: str) -> Callable[[Sequence[int]], Tensor]:

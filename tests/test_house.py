@@ -71,10 +71,24 @@ vocabulary.audit
 vocabulary
 
 embeddings.context
+embeddings.token_text
 embeddings.vectors
+embeddings.donor
+embeddings.own_vectors
+embeddings.calibrate
 embeddings.methods.gaussian
 embeddings.methods.mean
 embeddings.methods.subword_mean
+embeddings.methods.zero
+embeddings.methods.random_normal
+embeddings.methods.normal_per_dimension
+embeddings.methods.similarity
+embeddings.methods.linear_map
+embeddings.methods.omp
+embeddings.methods.align
+embeddings.methods.focus
+embeddings.methods.wechsel
+embeddings.methods.token_distillation
 embeddings.methods
 embeddings
 
@@ -84,6 +98,7 @@ model.freeze
 model.generate
 model.resize
 model.export
+model.template
 model.merge
 model.preflight
 model
@@ -124,10 +139,15 @@ report
 pipeline.progress
 pipeline.stopping
 pipeline.settings
+pipeline.init_plan
+pipeline.vocabulary_plan
 pipeline.plan
 pipeline.prepare
+pipeline.expanding
+pipeline.initialising
 pipeline.measuring
 pipeline.training
+pipeline.bakeoff
 pipeline.inspecting
 pipeline.adapt
 pipeline

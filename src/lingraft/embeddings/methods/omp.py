@@ -55,8 +55,8 @@ def orthogonal_matching_pursuit(
 
     Correlations cost 2 · signals · atoms · dim operations a step, in the type of the inputs, and are nearly all of the
     work; the fits run in fp64 and grow with k² · dim. 4,000 signals of 576 dimensions over 45,000 atoms with k = 64 are
-    1.3e13 operations, minutes on a CPU; 32,000 of 4,096 over 100,000 are 1.7e15, hours there and a minute or so on a
-    data-centre GPU.
+    1.3e13 operations, about ten minutes on two CPU cores; 32,000 of 4,096 over 100,000 are 1.7e15, which is work for a
+    GPU.
     """
     width = min(k, len(atoms), atoms.shape[1])
     blocks = [_pursue(block, atoms, width) for block in torch.split(signals, _BLOCK)]

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from safetensors.torch import save_file
+from tokenizers import Tokenizer, models
 
 from lingraft.embeddings import InitContext, open_donor
 from lingraft.embeddings.donor import share_tokens
@@ -126,3 +127,31 @@ def test_parts_of_characters_are_not_asked_for(write_donor, tokenizer):
     old = matrix(1, rows=expansion.num_old)
     shared = share_tokens(InitContext(expansion, old, "input", torch.Generator()), open_donor(folder))
     assert shared.reasons == {part.id: "it is no whole text, which a donor is asked for"}
+
+
+def test_tokens_of_other_families_meet_by_text(write_donor, tokenizer):
+    """`▁the` of the donor is `Ġthe` here, and its `qz` is the new token; its control token and its byte are nobody's."""
+    expansion = expand_vocabulary(tokenizer, ["qz"] * 12, [], LearnOptions(1))
+    tokens = ["<s>", "<0x61>", "▁the", "qz", "▁kaixo"]
+    raw = json.loads(Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, [], byte_fallback=True)).to_str())
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    raw["added_tokens"] = [{"id": 0, "content": "<s>", **flags}]
+    folder = write_donor(json.dumps(raw), {"wte.weight": torch.arange(5.0)[:, None]})
+    old = torch.arange(float(expansion.num_old))[:, None]
+    shared = share_tokens(InitContext(expansion, old, "input", torch.Generator()), open_donor(folder))
+    assert shared.donor_anchors.tolist() == [[2.0]]
+    assert shared.old_anchors.tolist() == [[float(tokenizer.id_of("Ġthe"))]]
+    assert shared.donor_new.tolist() == [[3.0]]
+
+
+@pytest.fixture
+def expansion_of_one(tokenizer):
+    return expand_vocabulary(tokenizer, ["qz"] * 12, [], LearnOptions(1))
+
+
+def test_nothing_in_common_is_refused(write_donor, expansion_of_one):
+    raw = Tokenizer(models.BPE({"ж": 0}, [], byte_fallback=True)).to_str()
+    folder = write_donor(raw, {"wte.weight": torch.ones(1, 2)})
+    old = torch.ones(expansion_of_one.num_old, 2)
+    with pytest.raises(ModelError, match="its tokenizer shares no token with the base model's"):
+        share_tokens(InitContext(expansion_of_one, old, "input", torch.Generator()), open_donor(folder))

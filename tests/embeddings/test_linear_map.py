@@ -31,10 +31,11 @@ def test_ridge_by_hand():
     assert (weight.item(), offset.item()) == (pytest.approx(4 / 3), pytest.approx(0.0))
 
 
-def test_map_is_the_least_squares_solution_with_an_offset():
-    x, y = draw(0, 90, 7), draw(1, 90, 5)
+@pytest.mark.parametrize("number", [90, 4096, 9000])
+def test_map_is_the_least_squares_solution_with_an_offset(number):
+    x, y = draw(0, number, 7) + 3.0, draw(1, number, 5)
     weight, offset = fit_linear_map(x, y, 0.0)
-    wanted = np.linalg.lstsq(np.hstack([x.double(), np.ones((90, 1))]), y.double().numpy(), rcond=None)[0]
+    wanted = np.linalg.lstsq(np.hstack([x.double(), np.ones((number, 1))]), y.double().numpy(), rcond=None)[0]
     np.testing.assert_allclose(torch.cat([weight, offset[None]]).numpy(), wanted, atol=1e-10)
 
 

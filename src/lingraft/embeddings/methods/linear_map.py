@@ -10,15 +10,17 @@ from lingraft.errors import ModelError, RecipeError
 
 __all__ = ["fit_linear_map", "linear_map"]
 
+_ROWS_AT_ONCE = 4096
+
 
 @init_method("linear_map", reference="arXiv 2407.12869, as the cards of jais-adapted state it", needs=("donor",))
 def linear_map(context: InitContext, *, donor: str, ridge: float = 0.0) -> Rows:
     """Return, for each new token, the donor's row of it, mapped into the base model's space.
 
     row(t) = ē + W (d_t − d̄), with W = argmin Σᵢ ‖W (dᵢ − d̄) − (eᵢ − ē)‖² + λ ‖W‖² over the shared tokens i, whose rows
-    are dᵢ in the donor and eᵢ in the base model and whose means are d̄ and ē. λ is ``ridge`` times the mean variance of
-    the dᵢ. The published method speaks of a map W · d_t; rows share a large mean, which the centred map carries over as
-    it is and W need not learn. Tokens that the donor lacks get the mean of their pieces.
+    are dᵢ in the donor and eᵢ in the base model and whose means are d̄ and ē. λ is ``ridge`` times the mean eigenvalue
+    of Σᵢ (dᵢ − d̄)(dᵢ − d̄)ᵀ. The published method speaks of a map W · d_t; rows share a large mean, which the centred
+    map carries over as it is and W need not learn. Tokens that the donor lacks get the mean of their pieces.
 
     Args:
         context: what every method sees.
@@ -50,12 +52,16 @@ def fit_linear_map(
 
     Directions in which the inputs do not vary at all are mapped to nothing, which is the shortest of all solutions.
     """
-    x, y = inputs.double(), outputs.double()
-    x_mean, y_mean = x.mean(dim=0), y.mean(dim=0)
-    x, y = x - x_mean, y - y_mean
-    values, vectors = torch.linalg.eigh(x.T @ x)
-    smallest = values[-1] * max(x.shape) * torch.finfo(x.dtype).eps
+    x_mean, y_mean = (matrix.mean(dim=0, dtype=torch.float64) for matrix in (inputs, outputs))
+    gram, cross = x_mean.new_zeros(len(x_mean), len(x_mean)), x_mean.new_zeros(len(x_mean), len(y_mean))
+    # In blocks: two large models share 100k tokens, whose rows in fp64 would be 3 GB each.
+    for start in range(0, len(inputs), _ROWS_AT_ONCE):
+        x = inputs[start : start + _ROWS_AT_ONCE].double() - x_mean
+        gram += x.T @ x
+        cross += x.T @ (outputs[start : start + _ROWS_AT_ONCE].double() - y_mean)
+    values, vectors = torch.linalg.eigh(gram)
+    smallest = values[-1] * max(inputs.shape) * torch.finfo(torch.float64).eps
     penalty = ridge * values.mean()
     inverse = torch.where(values > smallest, 1 / (values + penalty), 0.0)
-    weight = vectors @ (inverse[:, None] * (vectors.T @ (x.T @ y)))
+    weight = vectors @ (inverse[:, None] * (vectors.T @ cross))
     return weight, y_mean - x_mean @ weight

@@ -9,7 +9,7 @@ import torch
 from lingraft.embeddings import InitContext, fill_rows, subword_mean, token_distillation
 from lingraft.embeddings.methods.token_distillation import Snippet, cut_snippets, distance
 from lingraft.errors import ModelError, RecipeError
-from lingraft.model.base import hidden_states, load_model
+from lingraft.model.base import head_of, hidden_states, load_model
 from lingraft.model.resize import replace_embeddings
 from lingraft.vocabulary import LearnOptions, NewToken, VocabularyExpansion, expand_vocabulary
 
@@ -257,6 +257,19 @@ def test_output_rows_can_learn_what_comes_next(expansion, untied_folder):
     )
 
 
+def test_tokens_that_gave_way_take_no_probability(tokenizer, untied_folder):
+    expansion = expand_vocabulary(tokenizer, BASQUE, ["the light"] * 20, LearnOptions(8, min_count=5, replace=True))
+    assert len(expansion.removed) == 8
+
+    def rows(height):
+        model = load_model(untied_folder)
+        with torch.no_grad():
+            model.get_output_embeddings().weight[expansion.removed[0].id] = height
+        return token_distillation(context_of(expansion, model, "output"), **FAST, output="cross_entropy").matrix
+
+    torch.testing.assert_close(rows(0.1), rows(5.0))
+
+
 def test_without_a_base_model_nothing_can_be_distilled(expansion, tied_folder):
     context = replace(context_of(expansion, load_model(tied_folder)), base_model=None)
     with pytest.raises(ModelError, match="runs the base model, and was given none"):
@@ -298,3 +311,52 @@ def test_rows_that_a_model_scales_are_scaled(expansion, tied_folder):
 def test_options_without_a_meaning_are_refused(expansion, tied_folder, options, message):
     with pytest.raises(RecipeError, match=message):
         token_distillation(context_of(expansion, load_model(tied_folder)), **options)
+
+
+# Source text (case O-21) ----------------------------------------------------------------------------------------------
+
+ENGLISH = [
+    "To open a document, choose File and then Open; the dialog shows the folders.",
+    "A cell can hold a number, a text or a formula, and the sheet shows its value.",
+]
+
+
+@pytest.fixture(scope="module")
+def learned_folder(tied_folder, tokenizer, tmp_path_factory):
+    """The tiny tied model after it has learned two English sentences."""
+    model = load_model(tied_folder).train()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    rows = [torch.tensor([[0, *ids]]) for ids in tokenizer.encode_batch(ENGLISH)]
+    for step in range(40):
+        optimiser.zero_grad()
+        model(input_ids=rows[step % 2], labels=rows[step % 2]).loss.backward()
+        optimiser.step()
+    folder = tmp_path_factory.mktemp("learned")
+    model.eval().save_pretrained(folder)
+    return folder
+
+
+def source_loss(model, tokenizer):
+    losses = []
+    for ids in tokenizer.encode_batch(ENGLISH):
+        inputs = torch.tensor([[0, *ids]])
+        with torch.no_grad():
+            logits = head_of(model, tokenizer.num_ids).logits(hidden_states(model, inputs)[0])
+        losses.append(torch.nn.functional.cross_entropy(logits[:-1], inputs[0, 1:]).item())
+    return sum(losses) / len(losses)
+
+
+def test_o21_source_text_of_a_tied_model_is_nearly_as_likely_as_before(expansion, learned_folder):
+    """The bound of the case: source loss rises by less than 0.05. Rows that are much too long are seen in it."""
+    before = source_loss(load_model(learned_folder), expansion.old)
+
+    def rise(times):
+        model = load_model(learned_folder)
+        base = model.get_input_embeddings().weight.detach()
+        context = context_of(expansion, load_model(learned_folder))
+        filled = fill_rows(context, base, lambda c: times * token_distillation(c, **FAST).matrix, "method", 450)
+        replace_embeddings(model, filled, None)
+        return source_loss(model, expansion.new) - before
+
+    assert 0 <= rise(1) < 0.05
+    assert rise(-40) > 0.05

@@ -267,7 +267,6 @@ def _train_fasttext(
             minn=0,
             maxn=0,
             thread=1,
-            seed=int(torch.randint(2**31 - 1, (1,), generator=generator)),
             pretrainedVectors=str(vectors),
             verbose=0,
         )

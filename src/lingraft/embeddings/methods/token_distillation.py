@@ -330,7 +330,10 @@ def _next_token_loss(
         states = states.gather(1, spelled.last[..., None].expand(-1, -1, states.shape[2]))[:, :-1]
         inside = torch.arange(spelled.merged.shape[1], device=states.device)[None, 1:] < _lengths(spelled)[:, None]
         states = states[inside]
+        # A token that gave way has no probability any more: its id is a new token's.
+        taken = [token_id for token_id in expansion.new_ids if token_id < expansion.num_old]
         old = head(states)[:, : expansion.num_old].float()
+        old[:, taken] = -torch.inf
     bias = 0.0 if getattr(head, "bias", None) is None else head.bias.mean()
     logits = torch.cat([old, states.float() @ rows.T + bias], dim=1)
     softcap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)

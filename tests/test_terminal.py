@@ -111,7 +111,7 @@ def test_a_stage_that_goes_on_counts_from_where_it_was(monkeypatch):
 
 def test_what_is_no_headline_is_not_shown():
     out = console(terminal=False)
-    TerminalProgress(out).measured([Measurement("base", 0, "norm/old_rows", 1.0)])
+    TerminalProgress(out).measured([Measurement("base", 0, "norm/input/old", 1.0)])
     assert written(out) == ""
 
 

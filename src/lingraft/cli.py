@@ -1,5 +1,6 @@
 """The command line: each verb is one function of the Python API. torch is imported inside the verbs that need it."""
 
+import json
 import os
 import re
 import sys
@@ -132,18 +133,23 @@ def run(
         print(f"stopped after {until} as asked; the same command without --until goes on ({folder})")
 
 
-def _adapt(recipe: Path, overrides: list[str] | None, to: Path | None, until: str | None) -> Any:
+def _adapt(
+    recipe: Path, overrides: list[str] | None, to: Path | None, until: str | None, *, vocabulary_only: bool = False
+) -> Any:
     from lingraft.terminal import TerminalProgress
 
     console = _console()
     resolved = _load(recipe, overrides)
     folder = to or Path("runs") / resolved.name
     from lingraft.errors import InterruptedRunError
-    from lingraft.pipeline.adapt import adapt
+    from lingraft.pipeline.adapt import adapt, expand_tokenizer
 
     progress = TerminalProgress(console)
     try:
-        done = adapt(resolved, folder, until=until, progress=progress)
+        if vocabulary_only:
+            done = expand_tokenizer(resolved, folder, progress=progress)
+        else:
+            done = adapt(resolved, folder, until=until, progress=progress)
     except KeyboardInterrupt as stop:
         raise InterruptedRunError("stopped at once; what came after the last checkpoint is lost") from stop
     finally:
@@ -152,10 +158,48 @@ def _adapt(recipe: Path, overrides: list[str] | None, to: Path | None, until: st
 
 
 @app.command()
-def expand(recipe: RecipePath, overrides: Overrides = None, to: RunFolder = None) -> None:
+def expand(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    to: RunFolder = None,
+    vocabulary_only: Annotated[
+        bool, typer.Option("--vocabulary-only", help="make the tokenizer only; the base needs no weights")
+    ] = False,
+    curve: Annotated[bool, typer.Option("--curve", help="show fertility over the number of new tokens")] = False,
+) -> None:
     """Make the expanded model only: vocabulary and initial embeddings, for people who train elsewhere."""
-    done = _adapt(recipe, overrides, to, "embeddings")
-    print(f"expanded model: {done.path('embeddings', 'model')}")
+    from lingraft.terminal import show_curve
+    from lingraft.vocabulary import FertilityCurve
+
+    if vocabulary_only:
+        folder = _adapt(recipe, overrides, to, None, vocabulary_only=True).path("vocabulary")
+    else:
+        folder = _adapt(recipe, overrides, to, "embeddings").path("vocabulary")
+    if curve:
+        stored = json.loads((folder / "expansion.json").read_text(encoding="utf-8"))
+        show_curve(FertilityCurve.from_dict(stored["curve"]), _console())
+    print(f"tokenizer: {folder / 'tokenizer.json'}\ngates: {folder / 'gates.json'}")
+    if not vocabulary_only:
+        print(f"expanded model: {folder.parent / 'embeddings' / 'model'}")
+
+
+@app.command()
+def bakeoff(recipe: RecipePath, overrides: Overrides = None, to: RunFolder = None) -> None:
+    """Try the init methods of embeddings.choose by short training runs, and show which is best."""
+    from lingraft.errors import RecipeError
+    from lingraft.pipeline.bakeoff import tastings
+    from lingraft.terminal import show_tastings
+
+    if not _load(recipe, overrides).embeddings.choose:
+        raise RecipeError(
+            "embeddings.choose: no candidates are given; write them in the recipe, or "
+            "--set 'embeddings.choose=[subword_mean, mean, gaussian]'"
+        )
+    run = _adapt(recipe, overrides, to, "bakeoff")
+    done = run.finished("bakeoff")
+    if done is None:
+        raise RecipeError("vocabulary.method: there are no new rows, so there is nothing to choose between")
+    show_tastings(tastings(done["record"]), done["record"]["chosen"], _console())
 
 
 @app.command(name="eval")

@@ -125,14 +125,15 @@ class Documents(_Part):
 class Vocabulary(_Part):
     """How the vocabulary grows.
 
-    ``method`` is ``keep``, ``expand``, or ``replace`` (rare old tokens give way to as many new ones). ``new_tokens`` is a
-    number, or ``auto``: growth stops where a further thousand tokens save less than ``min_saving`` of the held-out target
-    tokens, at ``max_new_tokens`` at the latest. With ``second_tokenizer`` (a folder, a ``tokenizer.json`` or a hub id) only
-    tokens of that tokenizer are added, and what lies on the way to them. ``languages`` are those whose text is to be
-    shortened, the target alone by default; text of every other language is protected: ``veto_per_million`` is how often a
-    new merge may fire per million tokens of it; 0 leaves it as it was, token for token. ``max_source_drift`` is the share
-    of held-out source tokens that may change. ``pre_tokenizer`` says whether the pattern that cuts text into words is
-    changed so that it keeps marks inside words: ``auto`` does so where it cuts one target word in twenty.
+    ``method`` is ``keep``, ``expand``, or ``replace`` (rare old tokens give way to as many new ones). ``new_tokens`` is
+    a number, or ``auto``: growth stops where a further thousand tokens save less than ``min_saving`` of the held-out
+    target tokens, at ``max_new_tokens`` at the latest. With ``second_tokenizer`` (a folder, a ``tokenizer.json`` or a
+    hub id) only tokens of that tokenizer are added, and what lies on the way to them. ``languages`` are those whose
+    text is to be shortened, the target alone by default; text of every other language is protected:
+    ``veto_per_million`` is how often a new merge may fire per million tokens of it; 0 leaves it as it was, token for
+    token. ``max_source_drift`` is the share of held-out source tokens that may change. ``pre_tokenizer`` says whether
+    the pattern that cuts text into words is changed so that it keeps marks inside words: ``auto`` does so where it cuts
+    one target word in twenty.
     """
 
     method: Literal["keep", "expand", "replace"] = "expand"
@@ -201,11 +202,12 @@ def _label(choice: Choice) -> str:
 class EmbeddingInit(_Part):
     """How the rows of new tokens are filled; ``output`` (by default as ``input``) is for untied models only.
 
-    With ``choose`` the method is found by the bake-off: every candidate trains for ``choose_steps`` optimiser steps of the
-    first stage from the same state, and the one with the fewest target bits per byte after it is taken. ``calibrate``
-    rescales new input rows of untied models to the norm of existing rows of the target's script. The run stops when, right
-    after the rows are filled, source bits per byte rise by more than ``max_source_rise`` or new ids get more than
-    ``max_source_mass`` of the probability on source text: new rows that are too long, or a head that favours them.
+    With ``choose`` the method is found by the bake-off: every candidate trains for ``choose_steps`` optimiser steps of
+    the first stage from the same state, and the one with the fewest target bits per byte after it is taken.
+    ``calibrate`` rescales new input rows of untied models to the norm of existing rows of the target's script. The run
+    stops when, right after the rows are filled, source bits per byte rise by more than ``max_source_rise`` or new ids
+    get more than ``max_source_mass`` of the probability on source text: new rows that are too long, or a head that
+    favours them.
     """
 
     input: Choice = Choice(name="subword_mean")

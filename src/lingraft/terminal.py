@@ -12,11 +12,14 @@ from rich.table import Table
 from lingraft.measurement import Measurement
 from lingraft.quantities import format_tokens
 from lingraft.report.escaping import visible
+from lingraft.vocabulary import FertilityCurve
 
 if TYPE_CHECKING:
+    from lingraft.pipeline.bakeoff import Tasting
     from lingraft.pipeline.plan import Plan
+    from lingraft.pipeline.vocabulary_plan import VocabularyPlan
 
-__all__ = ["TerminalProgress", "show_plan"]
+__all__ = ["TerminalProgress", "show_curve", "show_plan", "show_tastings"]
 
 _HEADLINES = {
     "bits_per_byte": "bits per byte",
@@ -121,18 +124,66 @@ def show_plan(plan: "Plan", console: Console) -> None:
         f"{base.num_parameters:,} parameters, {base.num_layers} layers, width {base.hidden_size}, {rows}, {tie} head",
         highlight=False,
     )
-    if plan.fertility:
-        before, after = plan.fertility
-        console.print(
-            f"{recipe.languages.target}: {before:.2f} → {after:.2f} tokens a word (estimated on a sample)",
-            highlight=False,
-        )
+    if plan.vocabulary:
+        _show_vocabulary(plan, plan.vocabulary, console)
+    for need in plan.needs:
+        console.print(f"embeddings: {_plain(need)}", highlight=False)
     console.print(_corpora_table(plan))
     console.print(_stages_table(plan))
     for outline in plan.stages:
         console.print(_course_table(outline.stage.name, outline.mix, outline.rates))
     for warning in plan.warnings:
         console.print(f"[yellow]warning:[/yellow] {_plain(warning)}", highlight=False)
+
+
+def _show_vocabulary(plan: "Plan", vocabulary: "VocabularyPlan", console: Console) -> None:
+    target, (before, after) = plan.recipe.languages.target, vocabulary.fertility
+    console.print(f"{target}: {before:.2f} → {after:.2f} tokens a word (estimated on a sample)", highlight=False)
+    if vocabulary.curve.points:
+        console.print(_curve_table(vocabulary.curve, target, f"{vocabulary.sample_bytes / 1e6:.2f} MB"))
+    now, then = vocabulary.cost
+    console.print(
+        f"rows: {now.rows:,} → {then.rows:,}, {now.matrix_bytes / 2**20:,.0f} → {then.matrix_bytes / 2**20:,.0f} MiB; "
+        f"for a byte of {target} the head takes {_flops(now.head_flops)} → {_flops(then.head_flops)} and all other layers "
+        f"{_flops(now.body_flops)} → {_flops(then.body_flops)}",
+        highlight=False,
+    )
+
+
+def _flops(value: float) -> str:
+    return f"{value / 1e6:,.1f} MFLOP"
+
+
+def _curve_table(curve: FertilityCurve, text: str, size: str) -> Table:
+    table = Table(title=f"fertility over new tokens ({text}, learned and counted on {size})", title_justify="left")
+    for header in ("new tokens", "tokens a word", "tokens a byte", "tokens a character"):
+        table.add_column(header, justify="right")
+    whole = curve.sizes[text]
+    for point in curve.points:
+        tokens = point.tokens[text]
+        ratios = (tokens / max(1, part) for part in (whole.words, whole.bytes, whole.characters))
+        table.add_row(f"{point.num_new:,}", *(f"{ratio:.3f}" for ratio in ratios))
+    return table
+
+
+def show_curve(curve: FertilityCurve, console: Console) -> None:
+    """Print the fertility curve of every watched text."""
+    for text in curve.sizes:
+        console.print(_curve_table(curve, text, f"{curve.sizes[text].bytes / 1e6:.2f} MB held out"))
+
+
+def show_tastings(tastings: Sequence["Tasting"], chosen: str, console: Console) -> None:
+    """Print the bake-off: bits per byte of target and source after each number of steps, the best candidate first."""
+    table = Table(title="bake-off: bits per byte of target / source after so many steps", title_justify="left")
+    table.add_column("init methods")
+    steps = sorted({step for tasting in tastings for step in tasting.target})
+    for step in steps:
+        table.add_column(f"{step}", justify="right")
+    for tasting in sorted(tastings, key=lambda tasting: tasting.last):
+        cells = [f"{tasting.target[step]:.4f} / {tasting.source[step]:.4f}" for step in steps if step in tasting.target]
+        told = cells or [_plain(tasting.failure or "")]
+        table.add_row(("→ " if tasting.label == chosen else "") + _plain(tasting.label), *told)
+    console.print(table)
 
 
 def _corpora_table(plan: "Plan") -> Table:

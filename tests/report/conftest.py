@@ -68,8 +68,8 @@ def _before(target: str) -> Iterator[Measurement]:
             yield Measurement(stage, 0, "tokens_per_byte", value / 6, language, count=200_000)
     yield Measurement("expanded", 0, "segmentation_drift", 0.002, "en", count=1000)
     yield Measurement("expanded", 0, "new_token_mass", 1.4e-5, "en")
-    yield Measurement("expanded", 0, "norm/new_rows", 2.113)
-    yield Measurement("expanded", 0, "norm/old_rows", 2.891)
+    yield Measurement("expanded", 0, "norm/input/new", 2.113)
+    yield Measurement("expanded", 0, "norm/input/old", 2.891)
     yield _bits("expanded", 0, target, 2.31)
     yield _bits("expanded", 0, "en", 0.951, 0.02)
 

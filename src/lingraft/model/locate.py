@@ -102,6 +102,26 @@ def locate_base(reference: str, revision: str | None = None, where: str = "base_
     )
 
 
+def locate_tokenizer(reference: str, revision: str | None = None, where: str = "base_model") -> TokenizerFile:
+    """Return a tokenizer alone: of a model, of a folder with a tokenizer.json, or from such a file.
+
+    Raises:
+        RecipeError: the reference is nothing of that kind.
+        VocabularyError: the file cannot be read.
+    """
+    path = Path(reference)
+    if path.is_file() and path.suffix == ".json":
+        return TokenizerFile(path.read_text(encoding="utf-8"), reference)
+    if (path / "tokenizer.json").is_file():
+        return TokenizerFile.open(path)
+    location = locate_base(reference, revision, where)
+    if location.kind == "hub":
+        from huggingface_hub import hf_hub_download
+
+        return TokenizerFile.open(Path(hf_hub_download(reference, "tokenizer.json", revision=revision)).parent)
+    return describe_base(location).tokenizer
+
+
 def _packaged_gguf(name: str, where: str) -> Path:
     package, _, file_name = name.partition("/")
     try:

@@ -11,18 +11,13 @@ from lingraft.errors import RecipeError, nearest
 from lingraft.model.base import load_model
 from lingraft.model.export import export_model
 from lingraft.model.generate import continue_text
+from lingraft.model.locate import locate_tokenizer
+from lingraft.pipeline.bakeoff import choose_init
+from lingraft.pipeline.expanding import prepare_vocabulary
+from lingraft.pipeline.initialising import prepare_embeddings
 from lingraft.pipeline.measuring import Evaluator, bind_probes
 from lingraft.pipeline.plan import make_plan
-from lingraft.pipeline.prepare import (
-    Prepared,
-    bind_init_methods,
-    prepare_base,
-    prepare_corpora,
-    prepare_embeddings,
-    prepare_stores,
-    prepare_vocabulary,
-    texts_of,
-)
+from lingraft.pipeline.prepare import Prepared, prepare_base, prepare_corpora, prepare_stores, texts_of
 from lingraft.pipeline.progress import Progress, Silent
 from lingraft.pipeline.stopping import Stopper
 from lingraft.pipeline.training import (
@@ -37,9 +32,9 @@ from lingraft.report import model_card, write_report
 from lingraft.run import Run, write_file
 from lingraft.vocabulary import VocabularyExpansion
 
-__all__ = ["adapt", "step_names"]
+__all__ = ["adapt", "expand_tokenizer", "step_names"]
 
-_BEFORE = ("corpora", "base", "vocabulary", "tokens", "embeddings", "measure-base", "measure-expanded")
+_BEFORE = ("corpora", "base", "vocabulary", "tokens", "bakeoff", "embeddings", "measure-base", "measure-expanded")
 _AFTER = ("export", "samples", "report")
 _PROMPT_CHARACTERS = 60
 _PROMPTS_PER_LANGUAGE = 2
@@ -70,7 +65,6 @@ def adapt(recipe: Recipe, folder: str | Path, *, until: str | None = None, progr
         known = step_names(recipe)
         raise RecipeError(f"--until: no step is named {until!r}{nearest(until, known)} (steps: {', '.join(known)})")
     bind_probes(recipe)
-    bind_init_methods(recipe)
     choose_device(recipe)
     make_plan(recipe)
     with Run(folder) as run, Stopper() as stopper:
@@ -82,6 +76,23 @@ def adapt(recipe: Recipe, folder: str | Path, *, until: str | None = None, progr
     return run
 
 
+def expand_tokenizer(recipe: Recipe, folder: str | Path, *, progress: Progress | None = None) -> Run:
+    """Expand the tokenizer of a recipe's base model and nothing else, and return the run.
+
+    ``base_model`` may be a folder that holds no more than a ``tokenizer.json``, or that file.
+
+    Raises:
+        LingraftError: of any of its kinds.
+    """
+    teller = progress or Silent()
+    with Run(folder) as run, Stopper() as stopper:
+        run.adopt(recipe)
+        prepare_corpora(run, recipe, teller)
+        stopper.check("step 'corpora'")
+        prepare_vocabulary(run, recipe, locate_tokenizer(recipe.base_model, recipe.revision), teller)
+    return run
+
+
 def _steps(run: Run, recipe: Recipe, stopper: Stopper, progress: Progress) -> Iterator[str]:
     """Do the steps one after another, naming each when it is done."""
     prepare_corpora(run, recipe, progress)
@@ -89,13 +100,15 @@ def _steps(run: Run, recipe: Recipe, stopper: Stopper, progress: Progress) -> It
     base = prepare_base(run, recipe, progress)
     refuse_unmatched_patterns(recipe, base.base_folder)
     yield "base"
-    expansion = prepare_vocabulary(run, recipe, base, progress)
+    expansion = prepare_vocabulary(run, recipe, base.tokenizer, progress)
     yield "vocabulary"
     stores = prepare_stores(run, recipe, base, expansion.new, progress)
     yield "tokens"
-    expanded = prepare_embeddings(run, recipe, base, expansion, progress)
-    yield "embeddings"
     evaluator = Evaluator(run, recipe, base, expansion, progress)
+    pair = choose_init(run, recipe, base, expansion, stores, evaluator, stopper, progress)
+    yield "bakeoff"
+    expanded = prepare_embeddings(run, recipe, base, expansion, pair, progress)
+    yield "embeddings"
     _measure_start(run, recipe, base, evaluator, progress, "measure-base", base.base_folder, evaluator.measure_base)
     yield "measure-base"
     _measure_start(run, recipe, base, evaluator, progress, "measure-expanded", expanded, evaluator.measure_expanded)

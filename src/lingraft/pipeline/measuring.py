@@ -1,6 +1,7 @@
 """Measures one model at one moment: the same texts, items and rules for the base model and for every later one."""
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from lingraft.embeddings import ids_in_scripts, norm_report
 from lingraft.errors import MeasurementError, ModelError
 from lingraft.measure.bits_per_byte import (
     BitsPerByte,
@@ -25,17 +27,20 @@ from lingraft.measure.scoring import Scorer
 from lingraft.measure.shift import measure_shift
 from lingraft.measure.statistics import bootstrap_ratio
 from lingraft.measurement import Measurement
+from lingraft.model.base import is_tied
 from lingraft.model.freeze import other_rows, row_index
 from lingraft.pipeline.prepare import Prepared, texts_of
 from lingraft.pipeline.progress import Progress
 from lingraft.recipe import Choice, Recipe
 from lingraft.run import Run, write_file
-from lingraft.vocabulary import TokenizerFile, VocabularyExpansion
+from lingraft.vocabulary import TokenizerFile, VocabularyExpansion, dominant_scripts
 
 __all__ = ["Evaluator", "bind_probes"]
 
 _WINDOW = 2050
 _MASS_SEGMENTS = 8
+# An untrained model is a little above chance; one whose matrix and tokenizer do not fit is far above.
+_WORSE_THAN_CHANCE = 1.1
 
 
 def bind_probes(recipe: Recipe) -> list[tuple[str, bool, Callable[..., Any]]]:
@@ -118,7 +123,9 @@ class Evaluator:
         """Measure the expanded model before training.
 
         Raises:
-            ModelError: the source language has become worse than ``embeddings.max_source_rise`` allows.
+            ModelError: the source language has become worse than ``embeddings.max_source_rise`` allows, new ids get
+            more
+                than ``embeddings.max_source_mass`` of it, or a language is predicted worse than by chance.
         """
         self.run.forget_measurements_of("expanded")
         scorer = self._scorer(model, self.expansion.new)
@@ -127,6 +134,7 @@ class Evaluator:
         rows += self._new_row_rows(model)
         self._write(rows)
         self._refuse_spoiled_source(rows)
+        self._refuse_worse_than_chance(rows)
         return {f"{row.name} {row.language or ''}".strip(): row.value for row in rows}
 
     def measure_stage(
@@ -143,12 +151,26 @@ class Evaluator:
         self._write(rows)
         return rows
 
+    def bits_of(self, model: nn.Module, language: str, max_bytes: int) -> float:
+        """Return a model's bits per byte of the first held-out documents of a language, with the expanded tokenizer."""
+        documents, size = [], 0
+        for document in self._texts[language].documents:
+            documents.append(document)
+            size += len(document.encode())
+            if size >= max_bytes:
+                break
+        model.eval()
+        scorer, segment = self._scorer(model, self.expansion.new), self.recipe.measure.segment_bytes
+        return measure_bits_per_byte(scorer, self.expansion.new, documents, segment_bytes=segment).value
+
     def _bits(self, scorer: Scorer, tokenizer: TokenizerFile, language: str) -> BitsPerByte:
         documents = self._texts[language].documents
         return measure_bits_per_byte(scorer, tokenizer, documents, segment_bytes=self.recipe.measure.segment_bytes)
 
     def _bits_rows(self, stage: str, tokens: int, language: str, bits: BitsPerByte) -> Iterator[Measurement]:
         yield Measurement(stage, tokens, "bits_per_byte", bits.value, language, bits.low, bits.high, bits.documents)
+        nats = bits.value * math.log(2) * bits.bytes / max(1, bits.tokens)
+        yield Measurement(stage, tokens, "nats_per_token", nats, language, count=bits.tokens)
         yield Measurement(stage, tokens, "bits_per_byte/lossy_documents", self._texts[language].lossy, language)
 
     def _all_bits(self, scorer: Scorer, stage: str, tokens: int) -> list[Measurement]:
@@ -203,19 +225,31 @@ class Evaluator:
         sequences = self.expansion.new.encode_batch(pieces)
         condition = self.base.documents.condition
         mass = probability_mass(model, sequences, condition_id=condition, ids=new_ids, num_ids=num_ids)
-        rows = given.get_input_embeddings().weight.detach().float().norm(dim=1)
-        if len(rows) > num_ids:
-            padding = range(num_ids, len(rows))
-            dead = probability_mass(model, sequences, condition_id=condition, ids=padding, num_ids=len(rows))
-            dead_row = [Measurement("expanded", 0, "bits_per_byte/dead_mass", dead, source)]
-        else:
-            dead_row = []
-        return [
-            Measurement("expanded", 0, "new_token_mass", mass, source),
-            *dead_row,
-            Measurement("expanded", 0, "norm/old_rows", rows[row_index(self._shared_ids())].mean().item()),
-            Measurement("expanded", 0, "norm/new_rows", rows[row_index(new_ids)].mean().item()),
-        ]
+        num_rows = given.get_input_embeddings().weight.shape[0]
+        measured = [Measurement("expanded", 0, "new_token_mass", mass, source)]
+        if num_rows > num_ids:
+            padding = range(num_ids, num_rows)
+            dead = probability_mass(model, sequences, condition_id=condition, ids=padding, num_ids=num_rows)
+            measured.append(Measurement("expanded", 0, "bits_per_byte/dead_mass", dead, source))
+        return measured + list(self._norm_rows(model))
+
+    def _norm_rows(self, model: nn.Module) -> Iterator[Measurement]:
+        """Yield the median lengths of old rows, of those of the target's scripts, and of new rows, of each matrix."""
+        given: Any = model
+        expansion = self.expansion
+        scripts = dominant_scripts(token.text(expansion.new) for token in expansion.new_tokens)
+        shared = self._shared_ids()
+        own = set(ids_in_scripts(expansion.old, scripts))
+        places = [place for place, token_id in enumerate(shared) if token_id in own]
+        sides = {"input": given.get_input_embeddings().weight}
+        if not is_tied(model):
+            sides["output"] = given.get_output_embeddings().weight
+        for side, weight in sides.items():
+            matrix = weight.detach().float().cpu()
+            report = norm_report(matrix[row_index(shared)], matrix[row_index(expansion.new_ids)], places)
+            for kind, norms in (("old", report.old), ("script", report.script), ("new", report.new)):
+                if norms is not None:
+                    yield Measurement("expanded", 0, f"norm/{side}/{kind}", norms.median, count=norms.count)
 
     def _refuse_spoiled_source(self, rows: list[Measurement]) -> None:
         source, limit = self.recipe.languages.source, self.recipe.embeddings.max_source_rise
@@ -225,4 +259,22 @@ class Evaluator:
                     f"embeddings.input: right after filling the new rows {source} text costs {row.value:+.3f} bits per "
                     f"byte more than with the base model; at most {limit:+.3f} is allowed (embeddings.max_source_rise)."
                     " New rows that are too long take probability everywhere: try subword_mean"
+                )
+        mass = next((row.value for row in rows if row.name == "new_token_mass"), 0.0)
+        if mass > (limit := self.recipe.embeddings.max_source_mass):
+            raise ModelError(
+                f"embeddings.input: right after filling the new rows they get {mass:.1%} of the probability on {source} "
+                f"text; at most {limit:.1%} is allowed (embeddings.max_source_mass). New rows that are too long, or a head "
+                "that favours them, speak everywhere: try subword_mean"
+            )
+
+    def _refuse_worse_than_chance(self, rows: list[Measurement]) -> None:
+        """Raise where the model predicts a language worse than one that gives every token the same probability."""
+        chance = math.log(self.expansion.new.num_ids)
+        for row in rows:
+            if row.name == "nats_per_token" and row.value > _WORSE_THAN_CHANCE * chance:
+                raise ModelError(
+                    f"right after filling the new rows {row.language} text costs {row.value:.2f} nats per token, more than "
+                    f"ln(vocabulary) = {chance:.2f}, which guessing among all tokens costs: weights and tokenizer do not "
+                    "belong together, or the new rows are far too long (embeddings.input)"
                 )

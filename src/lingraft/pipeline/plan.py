@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from lingraft.corpus.cleaning import count_words
 from lingraft.corpus.split import is_held_out
 from lingraft.errors import ModelError, RecipeError, VocabularyError
 from lingraft.model.locate import BaseDescription, describe_base, locate_base
+from lingraft.pipeline.init_plan import init_needs
 from lingraft.pipeline.settings import (
     DocumentTokens,
     document_tokens,
@@ -20,10 +21,11 @@ from lingraft.pipeline.settings import (
     stage_schedule,
     warmup_steps,
 )
+from lingraft.pipeline.vocabulary_plan import VocabularyPlan, num_rows, plan_vocabulary
 from lingraft.quantities import format_tokens
 from lingraft.recipe import Recipe, Stage
 from lingraft.training.learning_rate import learning_rate, lr_schedules
-from lingraft.vocabulary import LearnOptions, dominant_scripts, expand_vocabulary
+from lingraft.vocabulary import needs_patch, refuse_unexpandable
 
 __all__ = ["CorpusPlan", "Plan", "StageOutline", "make_plan"]
 
@@ -86,7 +88,8 @@ class Plan:
     corpora: tuple[CorpusPlan, ...]
     stages: tuple[StageOutline, ...]
     num_rows: int
-    fertility: tuple[float, float] | None
+    vocabulary: VocabularyPlan | None
+    needs: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
@@ -108,10 +111,12 @@ def make_plan(recipe: Recipe) -> Plan:
     base = describe_base(location)
     _refuse_ids_beyond_the_matrix(base)
     _refuse_unexpandable(recipe, base)
-    _refuse_two_methods_for_one_matrix(recipe, base)
+    _refuse_long_bakeoff(recipe)
+    needs = init_needs(recipe, is_tied=base.is_tied)
     documents = document_tokens(recipe, base)
     _refuse_long_sequences(recipe, base)
-    shrink, fertility = _estimate_expansion(recipe, base, samples)
+    vocabulary = _plan_vocabulary(recipe, base, samples)
+    shrink = vocabulary.shrink if vocabulary else {}
     needed = needed_tokens(recipe)
     corpora = tuple(_plan_corpus(recipe, base, name, samples[name], shrink, needed[name]) for name in recipe.corpora)
     for corpus in corpora:
@@ -119,11 +124,13 @@ def make_plan(recipe: Recipe) -> Plan:
             refuse_too_many_epochs(
                 recipe, corpus.name, corpus.needed, corpus.tokens, " (estimated)" if corpus.is_estimate else ""
             )
-    rows = _num_rows(recipe, base)
+    rows = num_rows(recipe, base)
     rate = _product_rate()
     stages = tuple(_outline(recipe, base, index, rows, rate) for index in range(len(recipe.stages)))
-    warnings = tuple(_warnings(recipe, corpora, stages))
-    return Plan(recipe, base, location.public_name, documents, corpora, stages, rows, fertility, warnings)
+    warnings = (*_vocabulary_warnings(recipe, vocabulary), *_warnings(recipe, corpora, stages))
+    return Plan(
+        recipe, base, location.public_name, documents, corpora, stages, rows, vocabulary, tuple(needs), warnings
+    )
 
 
 def _refuse_shapeless_rate(stage: Stage, index: int) -> None:
@@ -157,20 +164,40 @@ def _refuse_ids_beyond_the_matrix(base: BaseDescription) -> None:
 
 
 def _refuse_unexpandable(recipe: Recipe, base: BaseDescription) -> None:
-    if recipe.vocabulary.method == "expand" and base.tokenizer.family != "byte_bpe":
-        raise VocabularyError(
-            f"vocabulary.method: the base model's tokenizer is of the family {base.tokenizer.family}; only byte-level "
-            "BPE (byte_bpe) can be expanded so far; use keep"
-        )
+    if recipe.vocabulary.method == "keep":
+        return
+    try:
+        refuse_unexpandable(base.tokenizer)
+    except VocabularyError as error:
+        raise VocabularyError(f"vocabulary.method: {error}") from error
 
 
-def _refuse_two_methods_for_one_matrix(recipe: Recipe, base: BaseDescription) -> None:
-    chosen = recipe.embeddings
-    if base.is_tied and chosen.output not in (None, chosen.input):
+def _refuse_long_bakeoff(recipe: Recipe) -> None:
+    steps, stage = recipe.embeddings.choose_steps, recipe.stages[0]
+    if recipe.embeddings.choose and steps > stage.num_steps:
         raise RecipeError(
-            f"embeddings.output: {chosen.output!r} differs from embeddings.input {chosen.input!r}, but the base model "
-            "has one matrix for both sides"
+            f"embeddings.choose_steps: {steps} steps are more than the {stage.num_steps} of the first stage, on whose text "
+            "the bake-off trains"
         )
+
+
+def _vocabulary_warnings(recipe: Recipe, plan: VocabularyPlan | None) -> Iterator[str]:
+    if plan is None:
+        return
+    if plan.is_patched:
+        yield (
+            f"vocabulary: the base's pattern cuts {plan.cuts.cut_fraction:.0%} of the target words "
+            f"({'; '.join(plan.cuts.examples[:2])}); it will be changed to keep marks in words "
+            "(vocabulary.pre_tokenizer), which GGUF converters do not know"
+        )
+    elif recipe.vocabulary.method != "keep" and needs_patch(plan.cuts):
+        yield (
+            f"vocabulary: the base's pattern cuts {plan.cuts.cut_fraction:.0%} of the target words "
+            f"({'; '.join(plan.cuts.examples[:2])}), and no vocabulary can get below {plan.cuts.floor:.2f} tokens a word; "
+            "vocabulary.pre_tokenizer: patch changes that"
+        )
+    if plan.normaliser.is_lossy_for_marks:
+        yield "vocabulary: the base's normaliser deletes marks of the target's script; the gates will refuse it"
 
 
 def _refuse_long_sequences(recipe: Recipe, base: BaseDescription) -> None:
@@ -246,38 +273,23 @@ def _cut(texts: list[str], size: int = _SAMPLE_BYTES) -> list[str]:
     return list(_until(iter(texts), size))
 
 
-def _estimate_expansion(
-    recipe: Recipe, base: BaseDescription, samples: dict[str, _Sample]
-) -> tuple[dict[str, float], tuple[float, float] | None]:
-    """Return, per language, tokens after over tokens before expansion, and the target's fertility before and after.
-
-    A small vocabulary is learned on a sample, rare tokens being admitted in proportion; the real one is learned on more
-    text and does a little better.
-    """
-    target = recipe.languages.target
-    texts = [t for name, s in samples.items() if recipe.language_of(name) == target for t in _cut(s.texts)]
-    source = [t for name, s in samples.items() if recipe.language_of(name) != target for t in _cut(s.texts)]
-    words = sum(map(count_words, texts))
-    if not words:
-        return {}, None
-    before = sum(map(len, base.tokenizer.encode_batch(texts)))
-    if recipe.vocabulary.method == "keep":
-        return {}, (before / words, before / words)
-    whole = sum(s.bytes * s.scale for name, s in samples.items() if recipe.language_of(name) == target)
-    seen = sum(len(text.encode()) for text in texts)
-    chosen = recipe.vocabulary
-    options = LearnOptions(
-        num_tokens=chosen.new_tokens,
-        min_count=max(2, round(chosen.min_count * seen / whole)),
-        max_characters=chosen.max_characters,
-        pinned_scripts=frozenset(dominant_scripts(texts) - dominant_scripts(source)),
-    )
-    after = expand_vocabulary(base.tokenizer, texts, source, options).target_tokens[-1]
-    return {target: after / before}, (before / words, after / words)
+def _plan_vocabulary(recipe: Recipe, base: BaseDescription, samples: dict[str, _Sample]) -> VocabularyPlan | None:
+    grown = recipe.grown_languages()
+    targets: dict[str, list[str]] = {language: [] for language in grown}
+    whole = dict.fromkeys(grown, 0.0)
+    protected: list[str] = []
+    for name, sample in samples.items():
+        language = recipe.language_of(name)
+        if language in targets:
+            targets[language] += _cut(sample.texts)
+            whole[language] += sample.bytes * sample.scale
+        else:
+            protected += _cut(sample.texts)
+    return plan_vocabulary(recipe, base, targets, protected, whole)
 
 
 def _plan_corpus(
-    recipe: Recipe, base: BaseDescription, name: str, sample: _Sample, shrink: dict[str, float], needed: int
+    recipe: Recipe, base: BaseDescription, name: str, sample: _Sample, shrink: Mapping[str, float], needed: int
 ) -> CorpusPlan:
     language = recipe.language_of(name)
     encoded = sum(map(len, base.tokenizer.encode_batch(sample.texts))) + len(sample.texts)
@@ -294,14 +306,6 @@ def _plan_corpus(
     )
 
 
-def _num_rows(recipe: Recipe, base: BaseDescription) -> int:
-    if recipe.vocabulary.method == "keep":
-        return base.num_rows
-    ids = base.tokenizer.num_ids + recipe.vocabulary.new_tokens
-    multiple = recipe.vocabulary.row_multiple
-    return base.num_rows if ids <= base.num_rows else -(-ids // multiple) * multiple
-
-
 def _outline(recipe: Recipe, base: BaseDescription, index: int, rows: int, rate: float) -> StageOutline:
     stage, schedule = recipe.stages[index], stage_schedule(recipe, index)
     tables = base.hidden_size * (1 if base.is_tied else 2)
@@ -309,7 +313,7 @@ def _outline(recipe: Recipe, base: BaseDescription, index: int, rows: int, rate:
     trainable = {
         "all": parameters,
         "embeddings": rows * tables,
-        "new_embeddings": recipe.vocabulary.new_tokens * tables,
+        "new_embeddings": recipe.vocabulary.most_new_tokens * tables,
     }
     learning = trainable[stage.train] if isinstance(stage.train, str) else parameters
     steps, warmup = stage.num_steps, warmup_steps(stage)

@@ -1,6 +1,6 @@
 """From the words of a recipe to the numbers of the other rooms. Loads no torch."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from lingraft.corpus.mixing import Schedule, make_schedule, quota_table
@@ -8,14 +8,23 @@ from lingraft.errors import CorpusError, RecipeError, nearest
 from lingraft.model.locate import BaseDescription
 from lingraft.quantities import length_in_tokens
 from lingraft.recipe import Recipe, Stage
-from lingraft.vocabulary import TokenizerFile
+from lingraft.vocabulary import (
+    LearnOptions,
+    TokenizerFile,
+    WordCuts,
+    dominant_scripts,
+    needs_patch,
+    patch_marks,
+)
 
 __all__ = [
     "DocumentTokens",
     "checkpoint_steps",
     "document_tokens",
+    "learn_options",
     "measure_steps",
     "needed_tokens",
+    "patched_tokenizer",
     "refuse_too_many_epochs",
     "stage_quotas",
     "stage_schedule",
@@ -64,6 +73,40 @@ def _id_of(token: str, tokenizer: TokenizerFile, where: str) -> int:
         special = [entry["content"] for entry in tokenizer.raw.get("added_tokens") or ()]
         raise RecipeError(f"{where}: {token!r} is not in the base vocabulary{nearest(token, special)}")
     return token_id
+
+
+def learn_options(recipe: Recipe) -> LearnOptions:
+    """Return what ``vocabulary`` admits and how many; the scripts that are pinned depend on the texts and are left
+    out.
+    """
+    chosen = recipe.vocabulary
+    return LearnOptions(
+        num_tokens=max(1, chosen.most_new_tokens),
+        min_count=chosen.min_count,
+        max_characters=chosen.max_characters,
+        veto_per_million=chosen.veto_per_million,
+        allow_digits=chosen.allow_digits,
+        min_saving=chosen.min_saving if chosen.new_tokens == "auto" else None,
+        replace=chosen.method == "replace",
+    )
+
+
+def patched_tokenizer(tokenizer: TokenizerFile, cuts: WordCuts, texts: Iterable[str], recipe: Recipe) -> TokenizerFile:
+    """Return the tokenizer to grow: the base, or with a pattern that keeps the marks of the target's scripts in words.
+
+    Args:
+        tokenizer: the base.
+        cuts: what its pattern cuts.
+        texts: target text, for its scripts.
+        recipe: says whether to.
+
+    Raises:
+        VocabularyError: it should be changed, and its pattern is not understood.
+    """
+    wish = recipe.vocabulary.pre_tokenizer
+    if tokenizer.family != "byte_bpe" or wish == "keep" or (wish == "auto" and not needs_patch(cuts)):
+        return tokenizer
+    return patch_marks(tokenizer, frozenset(dominant_scripts(texts) - {"Other"}))
 
 
 def stage_schedule(recipe: Recipe, index: int) -> Schedule:

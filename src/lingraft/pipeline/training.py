@@ -138,7 +138,7 @@ class StageRunner:
             head,
             trainable,
             self._loader(index),
-            self._plan(stage),
+            stage_plan(self.recipe, stage),
             folder / "checkpoints",
             self._fingerprints(index),
             self._callbacks(index, model),
@@ -162,27 +162,6 @@ class StageRunner:
 
     def _tokens_before(self, index: int) -> int:
         return sum(stage.num_steps * stage.batch.tokens for stage in self.recipe.stages[:index])
-
-    def _plan(self, stage: Stage) -> StagePlan:
-        chosen = stage.optimizer
-        return StagePlan(
-            name=stage.name,
-            seed=self.recipe.seed,
-            num_steps=stage.num_steps,
-            micro_batch=stage.batch.micro_batch,
-            dtype=_DTYPES[self.recipe.precision],
-            peak_rate=stage.lr.peak,
-            warmup_steps=warmup_steps(stage),
-            floor=stage.lr.floor,
-            schedule=stage.lr.schedule,
-            betas=chosen.betas,
-            eps=chosen.eps,
-            weight_decay=chosen.weight_decay,
-            clip=chosen.clip,
-            ema=(stage.ema.decay, stage.ema.every) if stage.ema else None,
-            checkpoint_at=checkpoint_steps(stage),
-            measure_at=measure_steps(self.recipe, stage),
-        )
 
     def _callbacks(self, index: int, model: torch.nn.Module) -> StageCallbacks:
         stage, run = self.recipe.stages[index], self.run
@@ -227,6 +206,29 @@ class StageRunner:
             )
             rows.append(Measurement(stage.name, tokens, "share", report.counts[corpus] / report.tokens, corpus))
         return rows
+
+
+def stage_plan(recipe: Recipe, stage: Stage) -> StagePlan:
+    """Return the numbers of a stage, as the training room takes them."""
+    chosen = stage.optimizer
+    return StagePlan(
+        name=stage.name,
+        seed=recipe.seed,
+        num_steps=stage.num_steps,
+        micro_batch=stage.batch.micro_batch,
+        dtype=_DTYPES[recipe.precision],
+        peak_rate=stage.lr.peak,
+        warmup_steps=warmup_steps(stage),
+        floor=stage.lr.floor,
+        schedule=stage.lr.schedule,
+        betas=chosen.betas,
+        eps=chosen.eps,
+        weight_decay=chosen.weight_decay,
+        clip=chosen.clip,
+        ema=(stage.ema.decay, stage.ema.every) if stage.ema else None,
+        checkpoint_at=checkpoint_steps(stage),
+        measure_at=measure_steps(recipe, stage),
+    )
 
 
 def refuse_unmatched_patterns(recipe: Recipe, base_folder: Path) -> None:

@@ -40,10 +40,10 @@ class LearnOptions:
         veto_per_million: τ, per million source tokens.
         allow_digits: whether a token may hold a digit.
         pinned_scripts: scripts of the target that the source does not use.
-        min_saving: with ``auto``, growth stops where a further thousand tokens save less than this share of the held-out
-            target tokens; None takes all of ``num_tokens``.
-        candidates: where given, only these strings (as bytes, a leading space being a space) may become tokens, and what
-            lies on the way to them: the tokens of a second tokenizer.
+        min_saving: with ``auto``, growth stops where a further thousand tokens save less than this share of the
+            held-out target tokens; None takes all of ``num_tokens``.
+        candidates: where given, only these strings (as bytes, a leading space being a space) may become tokens, and
+            what lies on the way to them: the tokens of a second tokenizer.
         replace: whether rare old tokens give way to the new ones.
         letters_only: whether a token may hold nothing but letters, marks and joiners of one script, behind at most one
             space: what a pre-tokenizer would see to, for families that have none.
@@ -115,5 +115,3 @@ def _all_in_scripts(unfinished: bytes, scripts: frozenset[str]) -> bool:
     found = Counter(script_of(chr(point)) for point in range(span[0], span[1] + 1) if not 0xD800 <= point <= 0xDFFF)
     own = sum(found[script] for script in scripts)
     return own > found[None] and found.keys() <= scripts | {None, "Other"}
-
-

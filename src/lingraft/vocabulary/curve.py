@@ -46,8 +46,8 @@ class FertilityCurve:
     def choose(self, text: str, min_saving: float) -> int:
         """Return the smallest size from which a further thousand tokens save less than ``min_saving`` of the tokens.
 
-        Between two points n < m with T(n) and T(m) tokens, a thousand tokens save (T(n) − T(m)) / T(n) · 1000 / (m − n).
-        Savings fall as the vocabulary grows, so the first point that is too poor ends it.
+        Between two points n < m with T(n) and T(m) tokens, a thousand tokens save (T(n) − T(m)) / T(n) · 1000 / (m −
+        n). Savings fall as the vocabulary grows, so the first point that is too poor ends it.
         """
         for here, there in zip(self.points, self.points[1:], strict=False):
             gap = there.num_new - here.num_new

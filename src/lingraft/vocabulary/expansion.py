@@ -56,7 +56,7 @@ class VocabularyExpansion:
     new: TokenizerFile
     new_tokens: tuple[NewToken, ...]
     removed: tuple[RemovedToken, ...] = ()
-    curve: FertilityCurve = FertilityCurve()
+    curve: FertilityCurve = field(default_factory=FertilityCurve)
     record: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -48,7 +48,9 @@ class BpeStart:
 
 @dataclass(frozen=True)
 class CountedTexts:
-    """The texts of an expansion (:class:`lingraft.vocabulary.LearnTexts`) as words, segmented by ``BpeStart.tokenizer``."""
+    """The texts of an expansion (:class:`lingraft.vocabulary.LearnTexts`) as words, segmented by
+    ``BpeStart.tokenizer``.
+    """
 
     targets: Mapping[str, CountedText]
     source: CountedText
@@ -128,7 +130,9 @@ def grow(start: BpeStart, texts: CountedTexts, options: LearnOptions) -> Vocabul
 
 
 def _with_ways(options: LearnOptions, start: BpeStart) -> LearnOptions:
-    """Return the options with what lies on the way to the candidates: a token of three pieces needs one of two first."""
+    """Return the options with what lies on the way to the candidates: a token of three pieces needs one of two
+    first.
+    """
     if options.candidates is None:
         return options
     known = start.token_bytes
@@ -199,8 +203,8 @@ def _all_splits(start: BpeStart, merges: Sequence[LearnedMerge]) -> list[tuple[b
     splits: defaultdict[int, list[tuple[bool, int, bytes, bytes]]] = defaultdict(list)
     for raw, own in order.items():
         for at in _cuts(raw):
-            parts = order.get(raw[:at]), order.get(raw[at:])
-            if parts[0] is None or parts[1] is None or (last := max(own, *parts)) < 0:
+            left, right = order.get(raw[:at]), order.get(raw[at:])
+            if left is None or right is None or (last := max(own, left, right)) < 0:
                 continue
             splits[last].append((last != own, ids[raw], raw[:at], raw[at:]))
     ordered = (sorted(splits[n], key=lambda s: (s[0], s[1], len(s[2]))) for n in sorted(splits))

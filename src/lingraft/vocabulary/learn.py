@@ -10,8 +10,8 @@ language as it was:
 * any other merge must pass the *veto*: it occurs at most τ times per million tokens of the source sample.
 
 Two styles of merge list exist. In a *pair* list (GPT-2, SmolLM2, Qwen) a rank belongs to one pair, and a token is made
-in one way. In a *concat* list (Llama 2 and 3, Gemma: what sentencepiece and tiktoken do) it belongs to the result: every
-split of a token into two tokens is a merge. Growth keeps the style that it finds.
+in one way. In a *concat* list (Llama 2 and 3, Gemma: what sentencepiece and tiktoken do) it belongs to the result:
+every split of a token into two tokens is a merge. Growth keeps the style that it finds.
 
 With several target languages each step serves the one that pays most tokens for a word (parity-aware BPE, arXiv
 2508.04796), so that the largest corpus does not take all new tokens.
@@ -160,7 +160,9 @@ def _join(word: Sequence[int], pair: Pair, joined: int) -> list[int]:
 
 @dataclass
 class _Queue:
-    """Joins by their count in one language, largest first; ties go to the smaller ids, so order never depends on hashing."""
+    """Joins by their count in one language, largest first; ties go to the smaller ids, so order never depends on
+    hashing.
+    """
 
     counts: Counter[Pair]
     ways: Mapping[bytes, set[Pair]] | None
@@ -285,8 +287,9 @@ def learn_merges(
         options: what is admitted, and how many.
         style: whether a rank belongs to a pair or to a result.
 
-    In pair style a pair whose join is already a token is left alone: the old merges reach that token by another way, and
-    a second way could let old merges fire that were not simulated here. In concat style it is a merge like any other.
+    In pair style a pair whose join is already a token is left alone: the old merges reach that token by another way,
+    and a second way could let old merges fire that were not simulated here. In concat style it is a merge like any
+    other.
     """
     learner = _Learner(table, token_bytes, options, style)
     for token_id, _ in zip(new_ids, range(options.num_tokens), strict=False):

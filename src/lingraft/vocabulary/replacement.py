@@ -18,8 +18,8 @@ __all__ = ["grow_or_replace", "rare_leaves"]
 def grow_or_replace(start: BpeStart, texts: CountedTexts, options: LearnOptions) -> VocabularyExpansion:
     """Return the tokenizer grown, or with as many old tokens replaced as new ones were learned.
 
-    What gives way is decided before anything is learned, and the words that held it are segmented anew. Where fewer tokens
-    are learned than gave way, it is done again with as many.
+    What gives way is decided before anything is learned, and the words that held it are segmented anew. Where fewer
+    tokens are learned than gave way, it is done again with as many.
 
     Raises:
         VocabularyError: no token was learned, or too few old tokens may give way.
@@ -47,14 +47,14 @@ def grow_or_replace(start: BpeStart, texts: CountedTexts, options: LearnOptions)
 def rare_leaves(start: BpeStart, texts: CountedTexts, count: int) -> list[RemovedToken]:
     """Return the old tokens that give way: the rarest in source text first, then in target text, then by id.
 
-    Only a *leaf*, a token that no merge uses, can go: then a text changes only if it holds the token itself. When a leaf
-    goes, its parts may become leaves. Special and added tokens, bytes and single characters never go.
+    Only a *leaf*, a token that no merge uses, can go: then a text changes only if it holds the token itself. When a
+    leaf goes, its parts may become leaves. Special and added tokens, bytes and single characters never go.
 
     Raises:
         VocabularyError: there are not that many.
     """
     leaves = _Leaves(start, texts)
-    removed = []
+    removed: list[RemovedToken] = []
     while len(removed) < count:
         token = leaves.pop()
         if token is None:

@@ -28,12 +28,12 @@ def script_of(character: str) -> str | None:
 
 def dominant_scripts(texts: Iterable[str], at_least: float = 0.05) -> set[str]:
     """Return the scripts that supply at least that share of the letters of a text sample."""
-    characters = Counter(
-        character for text in texts for character in text if unicodedata.category(character)[0] in "LM"
-    )
+    characters: Counter[str] = Counter()
+    for text in texts:
+        characters.update(text)
     counts: Counter[str] = Counter()
     for character, count in characters.items():
-        if (script := script_of(character)) is not None:
+        if unicodedata.category(character)[0] in "LM" and (script := script_of(character)) is not None:
             counts[script] += count
     total = counts.total()
     return {script for script, count in counts.items() if count >= at_least * total}

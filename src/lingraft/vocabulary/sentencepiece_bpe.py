@@ -1,4 +1,6 @@
-"""Expansion of SentencePiece-type BPE tokenizers: `▁` for a space, bytes for what is unknown (Llama 2, Mistral, Gemma)."""
+"""Expansion of SentencePiece-type BPE tokenizers: `▁` for a space, bytes for what is unknown (Llama 2, Mistral,
+Gemma).
+"""
 
 import re
 import unicodedata

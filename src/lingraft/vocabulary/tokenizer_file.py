@@ -6,7 +6,7 @@ training, measurement and the gates see the same ids.
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -111,6 +111,30 @@ class TokenizerFile:
         return [(left, right) for left, right in pairs]
 
     @cached_property
+    def pieces(self) -> list[tuple[str, float]]:
+        """The pieces of a Unigram file with their scores, in the order of ids; empty for other models."""
+        if self.family != "unigram":
+            return []
+        return [(piece, score) for piece, score in self.raw["model"]["vocab"]]
+
+    @cached_property
+    def model_vocabulary(self) -> Mapping[str, int]:
+        """Token → id of the model itself: what is an added token only is not among them."""
+        if self.family == "unigram":
+            return {piece: n for n, (piece, _) in enumerate(self.pieces)}
+        vocabulary: dict[str, int] = self.raw["model"].get("vocab") or {}
+        return vocabulary
+
+    @cached_property
+    def unknown_id(self) -> int | None:
+        """The id of what has no token, or None where everything has one."""
+        model = self.raw["model"]
+        if self.family == "unigram":
+            unknown: int | None = model.get("unk_id")
+            return unknown
+        return self.id_of(model.get("unk_token") or "")
+
+    @cached_property
     def special_ids(self) -> frozenset[int]:
         """Ids of the added tokens that are marked special."""
         return frozenset(entry["id"] for entry in self.raw.get("added_tokens") or () if entry.get("special"))
@@ -171,6 +195,14 @@ class TokenizerFile:
         """Return what :meth:`encode_by_merges` makes of each of many spellings."""
         found = self._bare_model.encode_batch_fast(list(spellings), add_special_tokens=False)
         return [list(encoding.ids) for encoding in found]
+
+    def without_look_up(self) -> "TokenizerFile":
+        """Return this tokenizer with whole-word look-up (``ignore_merges``) off, as runtimes have it that know of
+        none.
+        """
+        if not self.raw["model"].get("ignore_merges"):
+            return self
+        return self._with(self.raw["model"] | {"ignore_merges": False}, "merges only")
 
     def normalise(self, text: str) -> str:
         """Return a text as the tokenizer's normaliser leaves it."""

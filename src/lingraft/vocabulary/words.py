@@ -1,7 +1,7 @@
 """Texts as word types and how often each occurs: what learning and the fertility curve count over.
 
-A large text holds few different words. It is cut where no token can cross, the pieces are counted, and only the different
-ones are tokenised, so memory follows the number of different words and not the length of the text.
+A large text holds few different words. It is cut where no token can cross, the pieces are counted, and only the
+different ones are tokenised, so memory follows the number of different words and not the length of the text.
 """
 
 import re

@@ -57,10 +57,11 @@ def test_parts_of_characters_are_laid_over_each_other_to_the_byte(tokenizer):
     assert seen_cuts(expansion, ["5 € a"]) == {tokenizer.num_ids: {pieces: 1}}
 
 
-def test_lines_that_the_two_do_not_read_alike_are_left_out(tokenizer, monkeypatch):
+@pytest.mark.parametrize("token", ["<|endoftext|>", "q"])
+def test_lines_that_the_two_do_not_read_alike_are_left_out(tokenizer, monkeypatch, token):
+    """As where a character is unknown to the old tokenizer alone, or is nothing to it."""
     expansion = other_cuts(tokenizer)
-    # As where a character is unknown to the old tokenizer alone.
-    monkeypatch.setattr(expansion.old, "encode_batch", lambda texts: [[0]] * len(texts))
+    monkeypatch.setattr(expansion.old, "encode_batch", lambda texts: [[tokenizer.id_of(token)]] * len(texts))
     assert seen_cuts(expansion, ["qz"]) == {}
 
 

@@ -71,7 +71,7 @@ def test_weights_in_several_files(write_donor, tokenizer_text):
             "more than one tensor could be the input",
         ),
         ({"own.a": matrix(0), "own.b": matrix(1)}, {}, "input", "2 tensors have more than 393 rows"),
-        ({"own.a": matrix(0, rows=9)}, {}, "input", "0 tensors have more than 393 rows"),
+        ({"own.a": matrix(0, rows=393)}, {}, "input", "0 tensors have more than 393 rows"),
         ({"wte.weight": matrix(0, rows=393)}, {}, "input", r"wte.weight has shape \(393, 3\).* 394 ids"),
         ({"wte.weight": matrix(0)[0]}, {}, "input", r"has shape \(3,\)"),
         ({"wte.weight": torch.ones(ROWS, 3, dtype=torch.int8)}, {}, "input", "type torch.int8"),

@@ -34,6 +34,12 @@ def test_one_atom_is_the_projection():
     assert (chosen.tolist(), coefficients.tolist()) == ([[0]], [[1.5]])
 
 
+def test_an_atom_that_points_away_is_as_good():
+    """|⟨(−3, 1), (1, 0)⟩| = 3 beats 1, and the coefficient is −3."""
+    chosen, coefficients = orthogonal_matching_pursuit(torch.tensor([[-3.0, 1.0]]), torch.eye(2), 1)
+    assert (chosen.tolist(), coefficients.tolist()) == ([[0]], [[-3.0]])
+
+
 def test_a_signal_that_is_an_atom_is_that_atom_alone():
     chosen, coefficients = orthogonal_matching_pursuit(3 * torch.eye(8)[[5, 2]], torch.eye(8), 4)
     assert chosen[:, 0].tolist() == [5, 2]

@@ -13,8 +13,8 @@ __all__ = ["omp", "orthogonal_matching_pursuit"]
 
 # Of a block of signals, the correlations with all atoms exist at once: 256 x 100k atoms are 100 MB.
 _BLOCK = 256
-# What is this much smaller than it was is what rounding leaves of nothing.
-_NOTHING = 1e-7
+# What is left of an atom beside those before it, as a share of it, where rounding leaves something of nothing.
+_NOTHING = 1e-6
 
 
 @init_method("omp", reference="arXiv 2506.06607", needs=("donor",))
@@ -50,8 +50,8 @@ def orthogonal_matching_pursuit(
     """Return which atoms spell each signal, in the order in which they were chosen, and their coefficients.
 
     Step by step the atom with the largest |⟨a, r⟩| joins, r being what is left of the signal, and all coefficients are
-    fitted again. Atoms are taken as they are, not scaled to length 1. A signal that is met exactly, or whose next atom
-    depends on those before, is done; the rest of its coefficients are 0.
+    fitted again. Atoms are taken as they are, not scaled to length 1. A signal whose next atom depends on those before
+    is done, and the rest of its coefficients are 0.
 
     Correlations cost 2 · signals · atoms · dim operations a step, in the type of the inputs, and are nearly all of the
     work; the fits run in fp64 and grow with k² · dim. 4,000 signals of 576 dimensions over 45,000 atoms with k = 64 are
@@ -80,7 +80,7 @@ def _pursue(signals: Tensor, atoms: Tensor, k: int) -> tuple[Tensor, Tensor]:
         chosen[:, step] = correlations.argmax(dim=1)
         atom = atoms[chosen[:, step]].double()
         row, pivot = _next_row(lower[:, :step, :step], rows[:, :step], atom)
-        open_ = open_ & _matters(left, targets) & _matters(pivot[:, None], atom)
+        open_ = open_ & (pivot > _NOTHING * torch.linalg.vector_norm(atom, dim=1))
         # A signal that is done gets the row (0 … 0 1) and the wish 0, from which the coefficient 0 follows.
         lower[:, step, :step] = row * open_[:, None]
         lower[:, step, step] = torch.where(open_, pivot, 1.0)
@@ -96,8 +96,3 @@ def _next_row(lower: Tensor, rows: Tensor, atom: Tensor) -> tuple[Tensor, Tensor
     products = rows @ atom[:, :, None]
     row = torch.linalg.solve_triangular(lower, products, upper=False).squeeze(2)
     return row, (atom.square().sum(dim=1) - row.square().sum(dim=1)).clamp_min(0).sqrt()
-
-
-def _matters(part: Tensor, whole: Tensor) -> Tensor:
-    is_more: Tensor = torch.linalg.vector_norm(part, dim=1) > _NOTHING * torch.linalg.vector_norm(whole, dim=1)
-    return is_more

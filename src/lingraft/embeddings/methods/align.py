@@ -26,8 +26,9 @@ def align(context: InitContext, *, max_characters: int = 20_000_000) -> Rows:
 
     row(t) = Σ_c n(c) / Σ n · 1/|c| · Σ_{s ∈ c} E[s], where c runs over the *cuts* of t, the runs of old tokens that
     cover the bytes of an occurrence of t, and n(c) counts how often each was seen. Where a vocabulary was only appended
-    to, a token has one cut, its pieces, and this is ``subword_mean``; where tokens were replaced it has more, and an
-    old token at its border may reach beyond it. Tokens that do not occur get the mean of their pieces.
+    to by merges, a token has one cut, its pieces, and this is ``subword_mean``. It has more where new tokens outrank
+    old ones: by their scores (Unigram), or when one that gave way still occurs. An old token at the border of a cut may
+    reach beyond it. Tokens that do not occur get the mean of their pieces.
 
     Args:
         context: what every method sees; the target text is read.

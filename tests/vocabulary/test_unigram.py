@@ -8,7 +8,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 from lingraft.errors import VocabularyError
 from lingraft.vocabulary import LearnOptions, TokenizerFile, expand_vocabulary, measure_fertility, segmentation_drift
-from lingraft.vocabulary.unigram import _Base, _interleaved
+from lingraft.vocabulary.curve import TextSize
+from lingraft.vocabulary.unigram import _Base, _giving_way, _interleaved
+from lingraft.vocabulary.words import CountedPieces
 
 HINDI = [
     "यह एक छोटा दस्तावेज़ है और इसमें हिन्दी के कुछ शब्द हैं",
@@ -115,6 +117,13 @@ def test_o14_a_score_is_raised_just_above_the_best_other_split(base):
     assert list(raised) == ["aaa", "aa"]
     assert raised["aa"] == pytest.approx(2 * single + 0.01)
     assert raised["aaa"] == pytest.approx(3 * single + 0.02)
+
+
+def test_o14_no_score_falls_below_the_lowest_old_one(base):
+    """An unknown character costs the lowest score − 10: a lower score would change how old text is cut."""
+    made = _Base.of(base)
+    assert made.lowest > 4 * dict(made.rows)["a"] + 0.01
+    assert made.raised({"aaaa": -1000.0}) == {"aaaa": made.lowest}
 
 
 def test_o14_source_text_is_untouched_and_target_text_gets_shorter(expansion, basque, english):
@@ -242,6 +251,17 @@ def test_rare_old_pieces_give_way(base, basque, english):
     assert min(score for _, score in expansion.new.pieces) == min(score for _, score in base.pieces)
     if not any(token.source_count for token in expansion.removed):
         assert segmentation_drift(base, expansion.new, english[:12]).changed_documents == 0
+
+
+def test_one_piece_with_the_lowest_score_never_gives_way():
+    """aa and ▁a share the lowest score; the first stays, or unknown characters would cost less."""
+    rows = [("<unk>", 0.0), ("▁", -2.0), ("a", -3.0), ("b", -3.0), ("ab", -4.0), ("aa", -9.0), ("▁a", -9.0)]
+    base = _Base.of(TokenizerFile(Tokenizer(models.Unigram(rows, 0)).to_str(), "by hand"))
+    source = CountedPieces(Counter({"▁ab": 3, "▁a": 2}), TextSize(5, 5, 5))
+    going = _giving_way(base, {}, source, 2)
+    assert [(token.id, token.spelling, token.source_count) for token in going] == [(6, "▁a", 0), (4, "ab", 3)]
+    with pytest.raises(VocabularyError, match="3 old tokens would have to give way, but only 2 may"):
+        _giving_way(base, {}, source, 3)
 
 
 def test_more_than_can_give_way_is_refused(basque, english):

@@ -256,6 +256,7 @@ def test_rare_old_pieces_give_way(base, basque, english):
 def test_one_piece_with_the_lowest_score_never_gives_way():
     """aa and ▁a share the lowest score; the first stays, or unknown characters would cost less."""
     rows = [("<unk>", 0.0), ("▁", -2.0), ("a", -3.0), ("b", -3.0), ("ab", -4.0), ("aa", -9.0), ("▁a", -9.0)]
+    rows.append(("<extra_0>", 0.0))
     base = _Base.of(TokenizerFile(Tokenizer(models.Unigram(rows, 0)).to_str(), "by hand"))
     source = CountedPieces(Counter({"▁ab": 3, "▁a": 2}), TextSize(5, 5, 5))
     going = _giving_way(base, {}, source, 2)

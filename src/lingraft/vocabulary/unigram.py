@@ -477,7 +477,7 @@ def _giving_way(
     """Return the old pieces that give way: the rarest in source text first, then in target text, then by id.
 
     A text that is not cut into any of them is cut as before. One piece with the lowest score stays, since an unknown
-    character costs by it.
+    character costs by it, and so do those with score 0: no learned piece has it, but user-defined symbols do.
     """
     in_source = _id_counts(base, base.rows, source.pieces)
     in_target = sum((_id_counts(base, base.rows, text.pieces) for text in targets.values()), Counter[int]())
@@ -486,7 +486,7 @@ def _giving_way(
     may_go = [
         RemovedToken(ids[piece], piece, in_source[ids[piece]], in_target[ids[piece]])
         for piece in _text_pieces(base.tokenizer, base.rows)
-        if len(piece) > 1 and ids[piece] != lowest
+        if len(piece) > 1 and ids[piece] != lowest and base.rows[ids[piece]][1] < 0
     ]
     if len(may_go) < count:
         raise VocabularyError(

@@ -217,6 +217,17 @@ def test_what_no_snippet_holds_keeps_its_mean_and_is_on_record(expansion, tied_f
     assert used & {token.id for token in expansion.new_tokens}
 
 
+def test_what_has_no_turn_in_so_few_steps_keeps_its_mean_and_is_on_record(expansion, tied_folder):
+    context = context_of(expansion, load_model(tied_folder))
+    made = token_distillation(context, snippets=12, batch=2, steps=1)
+    waiting = {token_id for token_id, why in made.fallbacks.items() if why.endswith("ended before it had its turn")}
+    assert 16 - len(made.fallbacks) in (1, 2)
+    assert len(waiting) > 8
+    start = subword_mean(context)
+    moved = (made.matrix != start).any(dim=1).tolist()
+    assert [token.id not in made.fallbacks for token in expansion.new_tokens] == moved
+
+
 # Norms, and the output side -------------------------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ _TEXTS_AT_ONCE = 64
 _NO_NEW = -1
 _OUTPUTS = ("subword_mean", "cross_entropy")
 _NO_SNIPPET = "no snippet of the text holds it"
+_NO_STEP = "the steps ended before it had its turn"
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,13 @@ def token_distillation(
     Σⱼ ‖h(x with t merged)ⱼ − h(x with pieces)ₐ₍ⱼ₎‖² / dim small, in snippets x of the target text that hold t, j being
     the first merged position and all after it, and a(j) the last piece of what stands at j (Token Distillation, arXiv
     2505.20133, sec. 3). Within a snippet only t is merged, other new tokens are spelled by their pieces. Only the new
-    rows are parameters: the base model is run, never changed. A token that the text does not hold keeps the mean, and
-    is on record as a fallback. ``steps`` of 0 is once over all snippets.
+    rows are parameters: the base model is run, never changed. A token that no snippet holds, or none that had its turn,
+    keeps the mean, and is on record as a fallback. ``steps`` of 0 is once over all snippets.
 
     The paper learns input rows. In a tied model the row is the head's row too, where a longer row takes probability
     from all others; so there a row may grow to ``norm_limit`` times the length that it began with, and is cut back to
-    it after each step. For the output matrix of an untied model ``output`` is ``subword_mean``, or ``cross_entropy``:
+    it after each step. That does not make a high ``lr`` safe: the objective does not see the head. (SmolLM2-135M, tied,
+    300 Basque tokens, 100 steps of 8: bits per byte of Basque went from 2.894 to 2.882 at 1e-3, to 3.800 at 5e-3.) For the output matrix of an untied model ``output`` is ``subword_mean``, or ``cross_entropy``:
     −log p(next token) over old and new rows in the same snippets, with all new tokens merged, read from the hidden
     states of the base model with the pieces; the old rows stand still.
 
@@ -75,7 +77,7 @@ def token_distillation(
         ModelError: the base model is not at hand, or looks up its rows in a way that is not supported.
     """
     _refuse_options(steps, snippets, length, batch, lr, norm_limit, output, max_texts)
-    start = fill_from_pieces(context, context.old[:0], (), dict.fromkeys(context.expansion.new_ids, _NO_SNIPPET))
+    start = _means(context, ())
     if context.side == "output" and output == "subword_mean":
         return Rows(start.matrix)
     if context.base_model is None:
@@ -83,12 +85,20 @@ def token_distillation(
     texts = islice(context.texts(), max_texts)
     found = cut_snippets(context.expansion, texts, snippets, length)
     model = context.base_model()
+    batches = [[found[i] for i in chosen] for chosen in _batches(len(found), steps, batch, context.generator)]
     with _standing_still(model):
         learn = _learn_input if context.side == "input" else _learn_output
-        order = _batches(len(found), steps, batch, context.generator)
-        rows = learn(model, context, start.matrix, [[found[i] for i in chosen] for chosen in order], lr, norm_limit)
-    held = {context.expansion.new_tokens[snippet.place].id for snippet in found}
-    return Rows(rows, {token_id: why for token_id, why in start.fallbacks.items() if token_id not in held})
+        rows = learn(model, context, start.matrix, batches, lr, norm_limit)
+    learned = {context.expansion.new_tokens[snippet.place].id for batch in batches for snippet in batch}
+    fallbacks = _means(context, found).fallbacks
+    return Rows(rows, {token_id: why for token_id, why in fallbacks.items() if token_id not in learned})
+
+
+def _means(context: InitContext, found: Sequence[Snippet]) -> Rows:
+    """Return the mean of its pieces for each new token, and why it would be left at that."""
+    tokens = context.expansion.new_tokens
+    waiting = {tokens[snippet.place].id: _NO_STEP for snippet in found}
+    return fill_from_pieces(context, context.old[:0], (), {t.id: waiting.get(t.id, _NO_SNIPPET) for t in tokens})
 
 
 def _refuse_options(

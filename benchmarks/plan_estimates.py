@@ -47,7 +47,7 @@ def measure(recipe: Recipe, index: int, folder: Path, num_old: int, steps: int, 
     idle = peak_memory()
     model = load_model(folder)
     num_ids = TokenizerFile.open(folder).num_ids
-    head, trainable = head_of(model, num_ids), choose_trainable(model, stage.train, num_old, num_ids)
+    head, trainable = head_of(model, num_ids), choose_trainable(model, stage.train, range(num_old, num_ids), num_ids)
     generator = torch.Generator().manual_seed(0)
     shape = (stage.batch.sequences, stage.batch.sequence_length + 1)
     loader: Any = SimpleNamespace(

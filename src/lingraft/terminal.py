@@ -144,8 +144,8 @@ def _show_vocabulary(plan: "Plan", vocabulary: "VocabularyPlan", console: Consol
     now, then = vocabulary.cost
     console.print(
         f"rows: {now.rows:,} → {then.rows:,}, {now.matrix_bytes / 2**20:,.0f} → {then.matrix_bytes / 2**20:,.0f} MiB; "
-        f"for a byte of {target} the head takes {_flops(now.head_flops)} → {_flops(then.head_flops)} and all other layers "
-        f"{_flops(now.body_flops)} → {_flops(then.body_flops)}",
+        f"for a byte of {target} the head takes {_flops(now.head_flops)} → {_flops(then.head_flops)} and all other "
+        f"layers {_flops(now.body_flops)} → {_flops(then.body_flops)}",
         highlight=False,
     )
 

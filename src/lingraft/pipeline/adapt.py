@@ -12,6 +12,7 @@ from lingraft.model.base import load_model
 from lingraft.model.export import export_model
 from lingraft.model.generate import continue_text
 from lingraft.model.locate import locate_tokenizer
+from lingraft.model.preflight import refuse_untrained_rows
 from lingraft.pipeline.bakeoff import choose_init
 from lingraft.pipeline.expanding import prepare_vocabulary
 from lingraft.pipeline.initialising import prepare_embeddings
@@ -103,6 +104,8 @@ def _steps(run: Run, recipe: Recipe, stopper: Stopper, progress: Progress) -> It
     expansion = prepare_vocabulary(run, recipe, base.tokenizer, progress)
     yield "vocabulary"
     stores = prepare_stores(run, recipe, base, expansion.new, progress)
+    for note in refuse_untrained_rows(base.base_folder, stores, expansion.new, expansion.new_ids):
+        progress.note(note)
     yield "tokens"
     evaluator = Evaluator(run, recipe, base, expansion, progress)
     pair = choose_init(run, recipe, base, expansion, stores, evaluator, stopper, progress)

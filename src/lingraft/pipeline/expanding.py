@@ -111,9 +111,7 @@ def _read_texts(run: Run, recipe: Recipe) -> _Texts:
 
 
 def _sample(run: Run, names: set[str], limit: int) -> Sample:
-    """Return the training documents of some corpora, or so many, spread over them by a hash, that they fit the
-    limit.
-    """
+    """Return the training documents of some corpora; of too many, as many as fit, spread evenly by a hash."""
     files = [run.path("corpora", name, "train.jsonl") for name in sorted(names)]
     total = sum((run.finished(f"corpus-{name}") or {})["record"]["train_bytes"] for name in names)
     keep = min(1.0, limit / max(1, total))

@@ -263,9 +263,9 @@ class Evaluator:
         mass = next((row.value for row in rows if row.name == "new_token_mass"), 0.0)
         if mass > (limit := self.recipe.embeddings.max_source_mass):
             raise ModelError(
-                f"embeddings.input: right after filling the new rows they get {mass:.1%} of the probability on {source} "
-                f"text; at most {limit:.1%} is allowed (embeddings.max_source_mass). New rows that are too long, or a head "
-                "that favours them, speak everywhere: try subword_mean"
+                f"embeddings.input: right after filling the new rows they get {mass:.1%} of the probability on "
+                f"{source} text; at most {limit:.1%} is allowed (embeddings.max_source_mass). New rows that are "
+                "too long, or a head that favours them, speak everywhere: try subword_mean"
             )
 
     def _refuse_worse_than_chance(self, rows: list[Measurement]) -> None:
@@ -274,7 +274,7 @@ class Evaluator:
         for row in rows:
             if row.name == "nats_per_token" and row.value > _WORSE_THAN_CHANCE * chance:
                 raise ModelError(
-                    f"right after filling the new rows {row.language} text costs {row.value:.2f} nats per token, more than "
-                    f"ln(vocabulary) = {chance:.2f}, which guessing among all tokens costs: weights and tokenizer do not "
-                    "belong together, or the new rows are far too long (embeddings.input)"
+                    f"right after filling the new rows {row.language} text costs {row.value:.2f} nats per token, "
+                    f"more than ln(vocabulary) = {chance:.2f}, which guessing among all tokens costs: weights and "
+                    "tokenizer do not belong together, or the new rows are far too long (embeddings.input)"
                 )

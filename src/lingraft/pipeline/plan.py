@@ -176,8 +176,8 @@ def _refuse_long_bakeoff(recipe: Recipe) -> None:
     steps, stage = recipe.embeddings.choose_steps, recipe.stages[0]
     if recipe.embeddings.choose and steps > stage.num_steps:
         raise RecipeError(
-            f"embeddings.choose_steps: {steps} steps are more than the {stage.num_steps} of the first stage, on whose text "
-            "the bake-off trains"
+            f"embeddings.choose_steps: {steps} steps are more than the {stage.num_steps} of the first stage, on whose "
+            "text the bake-off trains"
         )
 
 
@@ -193,8 +193,8 @@ def _vocabulary_warnings(recipe: Recipe, plan: VocabularyPlan | None) -> Iterato
     elif recipe.vocabulary.method != "keep" and needs_patch(plan.cuts):
         yield (
             f"vocabulary: the base's pattern cuts {plan.cuts.cut_fraction:.0%} of the target words "
-            f"({'; '.join(plan.cuts.examples[:2])}), and no vocabulary can get below {plan.cuts.floor:.2f} tokens a word; "
-            "vocabulary.pre_tokenizer: patch changes that"
+            f"({'; '.join(plan.cuts.examples[:2])}), and no vocabulary can get below {plan.cuts.floor:.2f} tokens a "
+            "word; vocabulary.pre_tokenizer: patch changes that"
         )
     if plan.normaliser.is_lossy_for_marks:
         yield "vocabulary: the base's normaliser deletes marks of the target's script; the gates will refuse it"

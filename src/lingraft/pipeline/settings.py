@@ -76,9 +76,7 @@ def _id_of(token: str, tokenizer: TokenizerFile, where: str) -> int:
 
 
 def learn_options(recipe: Recipe) -> LearnOptions:
-    """Return what ``vocabulary`` admits and how many; the scripts that are pinned depend on the texts and are left
-    out.
-    """
+    """Return what ``vocabulary`` admits and how many; which scripts are pinned depends on the texts."""
     chosen = recipe.vocabulary
     return LearnOptions(
         num_tokens=max(1, chosen.most_new_tokens),

@@ -1,6 +1,4 @@
-"""What can be said of an expansion beforehand: what the base's pattern cuts, a curve on a sample, and what rows
-cost.
-"""
+"""An expansion foreseen: what the base's pattern cuts, a fertility curve on a sample, and what rows cost."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -145,7 +145,8 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _making(recipe: Recipe) -> str:
     head = ("stage", "trains", "tokens", "mix", "learning rate", "weights averaged")
-    new = f"New rows began as `{_code(recipe.embeddings.candidates[0].label)}`. " if recipe.vocabulary.method == "expand" else ""
+    began = _code(record.init_methods or recipe.embeddings.candidates[0].label)
+    new = f"New rows began as `{began}`. " if recipe.vocabulary.method != "keep" else ""
     stages = _table(head, [_stage(stage) for stage in recipe.stages])
     return f"{stages}\n\n{new}Precision {recipe.precision}, seed {recipe.seed}."
 

@@ -47,6 +47,7 @@ class LearnOptions:
         replace: whether rare old tokens give way to the new ones.
         letters_only: whether a token may hold nothing but letters, marks and joiners of one script, behind at most one
             space: what a pre-tokenizer would see to, for families that have none.
+        reserved: names that plain text must never reach: those of added tokens.
     """
 
     num_tokens: int
@@ -59,6 +60,7 @@ class LearnOptions:
     candidates: frozenset[bytes] | None = None
     replace: bool = False
     letters_only: bool = False
+    reserved: frozenset[bytes] = frozenset()
 
 
 def is_pinned(raw: bytes, scripts: frozenset[str]) -> bool:
@@ -74,7 +76,7 @@ def is_well_formed(raw: bytes, options: LearnOptions) -> bool:
 
     An unfinished last character is allowed only where its first bytes already fix one of the pinned scripts.
     """
-    if not raw or 0x80 <= raw[0] <= 0xBF:
+    if not raw or 0x80 <= raw[0] <= 0xBF or raw in options.reserved:
         return False
     text, rest = _split_unfinished(raw)
     if rest and not _all_in_scripts(rest, options.pinned_scripts):

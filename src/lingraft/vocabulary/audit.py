@@ -246,9 +246,7 @@ def _old_ids_kept(expansion: VocabularyExpansion) -> Gate:
 
 
 def _old_ranks_kept(expansion: VocabularyExpansion) -> Gate:
-    """Old merges are an exact prefix, or what is left of them after a replacement is; old Unigram scores are as
-    before.
-    """
+    """Old merges, or what a replacement left of them, are an exact prefix; old Unigram scores are as before."""
     gone = {token.spelling for token in expansion.removed}
     if expansion.old.family == "unigram":
         before = [entry for entry in expansion.old.pieces if entry[0] not in gone]
@@ -278,9 +276,7 @@ def _added_tokens_kept(expansion: VocabularyExpansion) -> Gate:
 
 
 def _sizes_agree(expansion: VocabularyExpansion) -> Gate:
-    """New ids go on where the old ones end, or are those that were given up, and belong to the model's own
-    vocabulary.
-    """
+    """New ids follow the old ones, or are those that were given up, and belong to the model's own vocabulary."""
     freed = sorted(token.id for token in expansion.removed)
     wanted = freed or list(range(expansion.num_old, expansion.num_old + expansion.num_new))
     own = expansion.new.model_vocabulary

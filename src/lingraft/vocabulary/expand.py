@@ -50,8 +50,8 @@ def refuse_unexpandable(tokenizer: TokenizerFile) -> None:
     """Raise a VocabularyError for a tokenizer whose family or settings make an exact expansion impossible."""
     if tokenizer.family not in _FAMILIES:
         raise VocabularyError(
-            f"{tokenizer.source}: this is {_FAMILY_NAMES[tokenizer.family]} tokenizer; byte-level BPE, SentencePiece-type "
-            "BPE and Unigram can be expanded (use vocabulary.method: keep)"
+            f"{tokenizer.source}: this is {_FAMILY_NAMES[tokenizer.family]} tokenizer; byte-level BPE, "
+            "SentencePiece-type BPE and Unigram can be expanded (use vocabulary.method: keep)"
         )
     model = tokenizer.raw["model"]
     for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):

@@ -39,6 +39,11 @@ class BpeStart:
     seeds: tuple[NewToken, ...] = ()
     removed: tuple[RemovedToken, ...] = ()
 
+    def mergeable(self) -> dict[int, bytes]:
+        """Return the bytes of every id but those of added tokens, which stand alone in a text."""
+        added = {entry["id"] for entry in self.base.raw.get("added_tokens") or ()}
+        return {token_id: raw for token_id, raw in self.token_bytes.items() if token_id not in added}
+
     def new_ids(self, count: int) -> list[int]:
         """Return the ids for that many new tokens, those of the seeds left out."""
         first = self.base.num_ids
@@ -48,9 +53,7 @@ class BpeStart:
 
 @dataclass(frozen=True)
 class CountedTexts:
-    """The texts of an expansion (:class:`lingraft.vocabulary.LearnTexts`) as words, segmented by
-    ``BpeStart.tokenizer``.
-    """
+    """The texts of an expansion (:class:`lingraft.vocabulary.LearnTexts`) as words that the start's tokenizer made."""
 
     targets: Mapping[str, CountedText]
     source: CountedText
@@ -69,15 +72,18 @@ class CountedTexts:
 def merge_style(tokenizer: TokenizerFile) -> MergeStyle:
     """Return whether a rank belongs to a pair or to a result.
 
-    A list is of the second kind exactly if it holds every split of every token into two tokens, and nothing else.
+    A list is of the second kind exactly if it holds every split of every token into two tokens; only those of added
+    tokens may be missing.
     """
     vocabulary = tokenizer.raw["model"]["vocab"]
-    listed = len(set(tokenizer.merges))
-    # Cheap first: a pair list has about one merge a token.
-    if listed <= 1.1 * len(vocabulary):
+    listed = set(tokenizer.merges)
+    # Cheap first: a pair list makes every token in one way.
+    if len(listed) == len({left + right for left, right in listed}):
         return "pair"
-    every = sum(token[:at] in vocabulary and token[at:] in vocabulary for token in vocabulary for at in _cuts(token))
-    return "concat" if every == listed else "pair"
+    added = {entry["content"] for entry in tokenizer.raw.get("added_tokens") or ()}
+    splits = ((token[:at], token[at:]) for token in vocabulary.keys() - added for at in _cuts(token))
+    every = all((left not in vocabulary or right not in vocabulary or (left, right) in listed) for left, right in splits)
+    return "concat" if every else "pair"
 
 
 def _cuts(token: str | bytes) -> range:
@@ -98,7 +104,8 @@ def grow(start: BpeStart, texts: CountedTexts, options: LearnOptions) -> Vocabul
     style, table = merge_style(start.base), texts.table()
     before = table.num_target_tokens
     ids = start.new_ids(options.num_tokens)
-    learning = learn_merges(table, start.token_bytes, ids, _with_ways(options, start), style)
+    options = _with_names(_with_ways(options, start), start)
+    learning = learn_merges(table, start.mergeable(), ids, options, style)
     if not (learning.merges or start.seeds):
         raise VocabularyError(
             f"{start.base.source}: no new token could be learned: of {before} target tokens no pair occurs "
@@ -130,9 +137,7 @@ def grow(start: BpeStart, texts: CountedTexts, options: LearnOptions) -> Vocabul
 
 
 def _with_ways(options: LearnOptions, start: BpeStart) -> LearnOptions:
-    """Return the options with what lies on the way to the candidates: a token of three pieces needs one of two
-    first.
-    """
+    """Return the options with what lies on the way to the candidates: of three pieces, two must be joined first."""
     if options.candidates is None:
         return options
     known = start.token_bytes
@@ -142,6 +147,12 @@ def _with_ways(options: LearnOptions, start: BpeStart) -> LearnOptions:
         if all(piece in known for piece in pieces):
             ways.update(list(accumulate(known[piece] for piece in pieces))[1:])
     return replace(options, candidates=options.candidates | ways)
+
+
+def _with_names(options: LearnOptions, start: BpeStart) -> LearnOptions:
+    known = start.mergeable()
+    names = {raw for token_id, raw in start.token_bytes.items() if token_id not in known}
+    return replace(options, reserved=frozenset(names) - set(known.values()))
 
 
 def _curve(learning: Learning, texts: CountedTexts, num_seeds: int) -> FertilityCurve:
@@ -163,17 +174,13 @@ def _chosen_merges(
 
 
 def _new_tokens(merges: Sequence[LearnedMerge], start: BpeStart) -> list[NewToken]:
-    pieces = {seed.id: seed.pieces for seed in start.seeds}
-    tokens = []
-    for merge in merges:
-        left, right = merge.left, merge.right
-        pieces[merge.token_id] = pieces.get(left, (left,)) + pieces.get(right, (right,))
-        spelling = start.spell(merge.raw)
-        own = pieces[merge.token_id]
-        if start.removed:
-            own = tuple(start.base.encode_by_merges(spelling))
-        tokens.append(NewToken(merge.token_id, spelling, own, merge.count))
-    return tokens
+    # The base itself says what it made of them: a part may be an old token that it never reached by its own merges.
+    spellings = [start.spell(merge.raw) for merge in merges]
+    pieces = start.base.encode_all_by_merges(spellings)
+    return [
+        NewToken(merge.token_id, spelling, tuple(own), merge.count)
+        for merge, spelling, own in zip(merges, spellings, pieces, strict=True)
+    ]
 
 
 def _assembled(start: BpeStart, merges: Sequence[LearnedMerge], style: MergeStyle) -> TokenizerFile:
@@ -195,11 +202,12 @@ def _all_splits(start: BpeStart, merges: Sequence[LearnedMerge]) -> list[tuple[b
     one. (Where an old token gets a new split, sentencepiece would rank it with the old token; here old merges stay a
     prefix, and it comes right behind the part that made it possible.)
     """
-    order = dict.fromkeys(start.token_bytes.values(), -1)
+    known = start.mergeable()
+    order = dict.fromkeys(known.values(), -1)
     order |= {seed_bytes: n for n, seed_bytes in enumerate(_seed_bytes(start))}
     first = len(start.seeds)
     order |= {merge.raw: first + n for n, merge in enumerate(merges)}
-    ids = {raw: token_id for token_id, raw in start.token_bytes.items()} | {m.raw: m.token_id for m in merges}
+    ids = {raw: token_id for token_id, raw in known.items()} | {m.raw: m.token_id for m in merges}
     splits: defaultdict[int, list[tuple[bool, int, bytes, bytes]]] = defaultdict(list)
     for raw, own in order.items():
         for at in _cuts(raw):
@@ -218,11 +226,13 @@ def _seed_bytes(start: BpeStart) -> Iterator[bytes]:
 def _compare_with_simulation(
     grown: TokenizerFile, table: WordTable, start: BpeStart, learning: Learning
 ) -> dict[str, int]:
-    """Return in how many of some words the tokenizer and the learner disagree, and how many were compared."""
+    """Return in how many of some words the tokenizer and the learner disagree, and how many were compared.
+
+    A word that the base looks up whole is one token, whatever merges make of it.
+    """
     known = dict(start.token_bytes) | {merge.token_id: merge.raw for merge in learning.merges}
-    compared = different = 0
-    for word in table.words[:: max(1, len(table.words) // _COMPARED_WORDS)]:
-        if all(i in known for i in word):
-            compared += 1
-            different += grown.encode_by_merges(start.spell(b"".join(known[i] for i in word))) != word
-    return {"compared": compared, "different": different}
+    shortest = 2 if start.base.raw["model"].get("ignore_merges") else 1
+    words = [word for word in table.words if len(word) >= shortest and all(i in known for i in word)]
+    words = words[:: max(1, len(words) // _COMPARED_WORDS)]
+    made = grown.encode_all_by_merges([start.spell(b"".join(known[i] for i in word)) for word in words])
+    return {"compared": len(words), "different": sum(a != b for a, b in zip(made, words, strict=True))}

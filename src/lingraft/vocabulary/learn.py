@@ -128,21 +128,23 @@ class WordTable:
         """Join a pair everywhere, leftmost first; return the pairs whose counts may have changed."""
         touched: set[Pair] = set()
         for index in sorted(self.places.pop(pair, ())):
-            word = self.words[index]
-            merged = _join(word, pair, joined)
-            if len(merged) == len(word):
-                continue
-            touched.update(pairwise(word))
-            self._count(index, -1)
-            for key, counts in self._columns():
-                self.num_tokens[key] -= (len(word) - len(merged)) * counts[index]
-            self.words[index] = merged
-            self._count(index, +1)
-            touched.update(pairwise(merged))
+            touched |= self.rewrite(index, _join(self.words[index], pair, joined))
         for table in (*self.target_pairs.values(), self.source_pairs):
             if not table.get(pair, 1):
                 del table[pair]
         return touched
+
+    def rewrite(self, index: int, word: list[int]) -> set[Pair]:
+        """Segment a word otherwise; return the pairs whose counts may have changed, none if it is as it was."""
+        old = self.words[index]
+        if len(old) == len(word):
+            return set()
+        self._count(index, -1)
+        for key, counts in self._columns():
+            self.num_tokens[key] -= (len(old) - len(word)) * counts[index]
+        self.words[index] = word
+        self._count(index, +1)
+        return {*pairwise(old), *pairwise(word)}
 
 
 def _join(word: Sequence[int], pair: Pair, joined: int) -> list[int]:
@@ -160,9 +162,7 @@ def _join(word: Sequence[int], pair: Pair, joined: int) -> list[int]:
 
 @dataclass
 class _Queue:
-    """Joins by their count in one language, largest first; ties go to the smaller ids, so order never depends on
-    hashing.
-    """
+    """Joins by their count in one language, largest first; ties go to the smaller ids, never to an order of hashing."""
 
     counts: Counter[Pair]
     ways: Mapping[bytes, set[Pair]] | None
@@ -196,6 +196,7 @@ class _Learner:
         self.table, self.options, self.style = table, options, style
         self.known = dict(token_bytes)
         self.ids = {raw: token_id for token_id, raw in token_bytes.items()}
+        self.order: dict[int, int] = {}
         self.refused: set[bytes] = set()
         self.allowed_in_source = options.veto_per_million * table.num_source_tokens / 1e6
         self.ways: defaultdict[bytes, set[Pair]] | None = defaultdict(set) if style == "concat" else None
@@ -212,24 +213,43 @@ class _Learner:
 
     def offer(self, pairs: Iterable[Pair]) -> None:
         """Queue the pairs that could become a token; in concat style, those that make an old token do so at once."""
-        pending = set(pairs)
-        while pending:
-            closing = []
-            for pair in pending:
-                left, right = self.known.get(pair[0]), self.known.get(pair[1])
-                if left is None or right is None or (raw := left + right) in self.refused:
-                    continue
-                if raw in self.ids:
-                    closing.append((self.ids[raw], pair))
-                elif self.is_admissible(raw):
-                    if self.ways is not None:
-                        self.ways[raw].add(pair)
-                    for queue in self.queues.values():
-                        queue.push(pair, raw, self.options.min_count)
-            pending = set()
-            if self.style == "concat":
-                for token_id, pair in sorted(closing):
-                    pending |= self.table.merge(pair, token_id)
+        for pair in self.close(set(pairs)) if self.style == "concat" else set(pairs):
+            raw = self.joined(pair)
+            if raw is None or raw in self.refused or raw in self.ids or not self.is_admissible(raw):
+                continue
+            if self.ways is not None:
+                self.ways[raw].add(pair)
+            for queue in self.queues.values():
+                queue.push(pair, raw, self.options.min_count)
+
+    def joined(self, pair: Pair) -> bytes | None:
+        """Return the bytes of a pair; None where one of it can be no part of a merge."""
+        left, right = self.known.get(pair[0]), self.known.get(pair[1])
+        return None if left is None or right is None else left + right
+
+    def close(self, pairs: set[Pair]) -> set[Pair]:
+        """Merge what stands side by side and makes a token that exists; return the pairs with those that came of it."""
+        places = (self.table.places.get(pair, set()) for pair in pairs if self.joined(pair) in self.ids)
+        for index in sorted(set().union(*places)):
+            word = list(self.table.words[index])
+            # One at a time, the lowest rank first: a merge may make room for one that ranks before the others.
+            while found := [(rank, at) for at, pair in enumerate(pairwise(word)) if (rank := self.rank(pair))]:
+                (*_, own, _), at = min(found)
+                word[at : at + 2] = [own]
+            pairs |= self.table.rewrite(index, word)
+        return pairs
+
+    def rank(self, pair: Pair) -> tuple[int, bool, int, int] | None:
+        """Return the place among all merges of one that makes a token which exists; None for any other pair.
+
+        A merge belongs to the latest of its parts and its result; among those of one token its own come first.
+        """
+        raw = self.joined(pair)
+        own = None if raw is None else self.ids.get(raw)
+        if own is None:
+            return None
+        last = max(self.order.get(token_id, -1) for token_id in (*pair, own))
+        return last, last != self.order.get(own, -1), own, len(self.known[pair[0]])
 
     def is_admissible(self, raw: bytes) -> bool:
         """Whether bytes may be a token as far as they alone tell; what may not is remembered."""
@@ -261,6 +281,7 @@ class _Learner:
         """Make a join a token: in every word, by every way that its style knows."""
         self.known[token_id] = raw
         self.ids[raw] = token_id
+        self.order[token_id] = len(self.order)
         ways = (pair,) if self.ways is None else sorted(self.ways.pop(raw), key=lambda way: len(self.known[way[0]]))
         touched: set[Pair] = set()
         for way in ways:

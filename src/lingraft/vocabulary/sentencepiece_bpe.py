@@ -1,6 +1,4 @@
-"""Expansion of SentencePiece-type BPE tokenizers: `▁` for a space, bytes for what is unknown (Llama 2, Mistral,
-Gemma).
-"""
+"""Expansion of SentencePiece-type BPE tokenizers (Llama 2, Mistral, Gemma): `▁` for a space, bytes for the unknown."""
 
 import re
 import unicodedata

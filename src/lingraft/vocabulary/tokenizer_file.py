@@ -197,9 +197,7 @@ class TokenizerFile:
         return [list(encoding.ids) for encoding in found]
 
     def without_look_up(self) -> "TokenizerFile":
-        """Return this tokenizer with whole-word look-up (``ignore_merges``) off, as runtimes have it that know of
-        none.
-        """
+        """Return this tokenizer without whole-word look-up (``ignore_merges``), which some runtimes do not know."""
         if not self.raw["model"].get("ignore_merges"):
             return self
         return self._with(self.raw["model"] | {"ignore_merges": False}, "merges only")

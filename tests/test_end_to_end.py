@@ -24,7 +24,7 @@ corpora:
   eu: {{path: {corpora}/eu.jsonl, validation: 20%, max_epochs: 50}}
   en: {{path: {corpora}/en.jsonl, validation: 20%, max_epochs: 50}}
 vocabulary: {{new_tokens: 40, min_count: 3, row_multiple: 16}}
-embeddings: {{max_source_rise: 5.0}}
+embeddings: {{max_source_rise: 5.0, max_source_mass: 0.5}}
 precision: fp32
 stages:
   - name: embeddings-only
@@ -448,9 +448,9 @@ def test_another_base_model_under_the_same_name_is_refused(
         ),
         (["corpora.eu.validation=0"], CorpusError, r"corpora\.eu\.validation: no text in 'eu' is held out"),
         (
-            ["embeddings.options={sigma: 3}"],
+            ["embeddings.input={name: subword_mean, sigma: 3}"],
             RecipeError,
-            r"embeddings\.options\.sigma: 'subword_mean' has no such option",
+            r"embeddings\.input\.sigma: 'subword_mean' has no such option",
         ),
         (
             ["measure.probes=[{name: copain, shots: many}]"],

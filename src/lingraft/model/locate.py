@@ -21,6 +21,7 @@ __all__ = [
     "describe_base",
     "gguf_tokenizer_text",
     "locate_base",
+    "locate_tokenizer",
     "open_gguf",
     "read_json_object",
     "refuse_code_in_config",

@@ -17,6 +17,7 @@ from lingraft.pipeline.settings import learn_options, patched_tokenizer
 from lingraft.recipe import Recipe
 from lingraft.run import Run, publish_folder
 from lingraft.vocabulary import (
+    PARALLEL,
     AuditTexts,
     TokenizerFile,
     VocabularyExpansion,
@@ -33,7 +34,7 @@ from lingraft.vocabulary import (
     segmentation_drift,
 )
 
-__all__ = ["Sample", "prepare_vocabulary"]
+__all__ = ["Sample", "prepare_vocabulary", "second_tokenizer"]
 
 _AUDITED_BYTES = 5_000_000
 
@@ -91,7 +92,7 @@ class _Texts:
     def watched(self) -> dict[str, list[str]]:
         """The texts of the fertility curve, the held-out target text first."""
         named = {language: self.held_out[language] for language in self.targets}
-        return named | ({"parallel": self.parallel[0]} if self.parallel[0] else {})
+        return named | ({PARALLEL: self.parallel[0]} if self.parallel[0] else {})
 
 
 def _read_texts(run: Run, recipe: Recipe) -> _Texts:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lingraft.errors import RecipeError
+from lingraft.errors import RecipeError, nearest
 from lingraft.recipe import EmbeddingInit, InitPair, Recipe
 from lingraft.registry import Entry
 
@@ -53,7 +53,18 @@ def _refuse_two_methods(pair: InitPair, where: str) -> None:
         )
 
 
+def _refuse_other_values(entry: Entry, options: Mapping[str, Any], where: str) -> None:
+    for name, allowed in entry.marks.get("choices", {}).items():
+        if name in options and options[name] not in allowed:
+            hint = nearest(str(options[name]), allowed)
+            raise RecipeError(f"{where}.{name}: {options[name]!r} is none of {', '.join(allowed)}{hint}")
+    group = entry.marks.get("one_of", ())
+    if group and sum(options.get(name) is not None for name in group) != 1:
+        raise RecipeError(f"{where}: {entry.name!r} needs exactly one of {', '.join(group)}")
+
+
 def _needs_of(entry: Entry, options: Mapping[str, Any], where: str) -> Iterator[str]:
+    _refuse_other_values(entry, options, where)
     for name in entry.marks.get("needs", ()):
         value = options.get(name)
         if value is not None:

@@ -27,7 +27,14 @@ from lingraft.recipe import Recipe, Stage
 from lingraft.run import Run, fingerprint, publish_folder
 from lingraft.training.stage import StageCallbacks, StagePlan, StepReport, train_stage
 
-__all__ = ["StageRunner", "choose_device", "refuse_changed_weights", "refuse_unmatched_patterns", "stage_folder"]
+__all__ = [
+    "StageRunner",
+    "choose_device",
+    "refuse_changed_weights",
+    "refuse_unmatched_patterns",
+    "stage_folder",
+    "stage_plan",
+]
 
 _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 

@@ -90,7 +90,7 @@ def _sections(record: RunRecord) -> Iterator[str]:
     yield _introduction(record)
     yield f"## Results\n\n{_results(record)}"
     if recipe:
-        yield f"## How it was made\n\n{_making(recipe)}"
+        yield f"## How it was made\n\n{_making(record, recipe)}"
         yield f"## Vocabulary\n\n{_vocabulary(record, recipe)}"
         yield f"## Corpora\n\n{_corpora(record, recipe)}"
     yield "## Limits\n\n" + "\n".join(f"- {limit}" for limit in _LIMITS)
@@ -143,9 +143,9 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _making(recipe: Recipe) -> str:
+def _making(record: RunRecord, recipe: Recipe) -> str:
     head = ("stage", "trains", "tokens", "mix", "learning rate", "weights averaged")
-    began = _code(record.init_methods or recipe.embeddings.candidates[0].label)
+    began = _code(recipe.embeddings.candidates[0].label)
     new = f"New rows began as `{began}`. " if recipe.vocabulary.method != "keep" else ""
     stages = _table(head, [_stage(stage) for stage in recipe.stages])
     return f"{stages}\n\n{new}Precision {recipe.precision}, seed {recipe.seed}."

@@ -20,8 +20,8 @@ class LearnTexts:
     Attributes:
         targets: language → text to shorten; with several languages growth is parity-aware.
         source: text that must stay as it is.
-        watched: name → text whose tokens are counted as the vocabulary grows, for the fertility curve; the first is the
-            held-out target text that ``auto`` looks at.
+        watched: name → text whose tokens are counted as the vocabulary grows, for the fertility curve; all but
+            ``parallel`` are held-out target texts, on which ``auto`` decides.
     """
 
     targets: Mapping[str, Iterable[str]]

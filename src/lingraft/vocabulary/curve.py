@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["CurvePoint", "FertilityCurve", "TextSize", "curve_sizes"]
+__all__ = ["PARALLEL", "CurvePoint", "FertilityCurve", "TextSize", "curve_sizes"]
 
+PARALLEL = "parallel"
 _PER = 1000
+# Between two sizes as close as this, chance decides.
+_TOO_CLOSE = 0.1
 
 
 @dataclass(frozen=True)
@@ -43,16 +46,21 @@ class FertilityCurve:
         words = max(1, self.sizes[text].words)
         return [(point.num_new, point.tokens[text] / words) for point in self.points]
 
-    def choose(self, text: str, min_saving: float) -> int:
+    def choose(self, min_saving: float) -> int:
         """Return the smallest size from which a further thousand tokens save less than ``min_saving`` of the tokens.
+
+        The tokens are those of all texts together, but for ``parallel``, which repeats what others hold.
 
         Between two points n < m with T(n) and T(m) tokens, a thousand tokens save (T(n) − T(m)) / T(n) · 1000 / (m −
         n). Savings fall as the vocabulary grows, so the first point that is too poor ends it.
         """
+        texts = [text for text in self.sizes if text != PARALLEL]
         for here, there in zip(self.points, self.points[1:], strict=False):
             gap = there.num_new - here.num_new
-            saved = (here.tokens[text] - there.tokens[text]) / max(1, here.tokens[text]) * _PER / gap
-            if saved < min_saving:
+            if gap < _TOO_CLOSE * here.num_new:
+                continue
+            before, after = (sum(point.tokens[text] for text in texts) for point in (here, there))
+            if (before - after) / max(1, before) * _PER / gap < min_saving:
                 return here.num_new
         return self.points[-1].num_new if self.points else 0
 

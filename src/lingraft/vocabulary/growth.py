@@ -101,11 +101,9 @@ def grow(start: BpeStart, texts: CountedTexts, options: LearnOptions) -> Vocabul
     Raises:
         VocabularyError: no token was learned.
     """
-    style, table = merge_style(start.base), texts.table()
-    before = table.num_target_tokens
-    ids = start.new_ids(options.num_tokens)
-    options = _with_names(_with_ways(options, start), start)
-    learning = learn_merges(table, start.mergeable(), ids, options, style)
+    style = merge_style(start.base)
+    table, learning = _learned(start, texts, options, style)
+    before = learning.target_tokens[0]
     if not (learning.merges or start.seeds):
         raise VocabularyError(
             f"{start.base.source}: no new token could be learned: of {before} target tokens no pair occurs "
@@ -115,6 +113,8 @@ def grow(start: BpeStart, texts: CountedTexts, options: LearnOptions) -> Vocabul
     whole = _assembled(start, learning.merges, style)
     chosen = _chosen_merges(curve, texts, options, len(start.seeds), len(learning.merges))
     kept = learning.merges[:chosen]
+    if _idle(kept, options):
+        return grow(start, texts, replace(options, num_tokens=chosen + len(start.seeds), min_saving=None))
     tokens = (*start.seeds, *_new_tokens(kept, start))
     record: dict[str, Any] = {
         "style": style,
@@ -124,7 +124,8 @@ def grow(start: BpeStart, texts: CountedTexts, options: LearnOptions) -> Vocabul
         "sample_bytes": {name: text.size.bytes for name, text in texts.targets.items()},
     }
     if options.candidates is not None:
-        record["on_the_way"] = sum(merge.raw not in options.candidates for merge in kept)
+        added = [*_seed_bytes(start), *(merge.raw for merge in kept)]
+        record["on_the_way"] = sum(raw not in options.candidates for raw in added)
     return VocabularyExpansion(
         method="replace" if start.removed else "expand",
         old=start.base,
@@ -136,14 +137,39 @@ def grow(start: BpeStart, texts: CountedTexts, options: LearnOptions) -> Vocabul
     )
 
 
+def _learned(
+    start: BpeStart, texts: CountedTexts, options: LearnOptions, style: MergeStyle
+) -> tuple[WordTable, Learning]:
+    """Return what was learned; what lay on the way to candidates that were never made is not, and it is done again."""
+    given = _with_names(_with_ways(options, start), start)
+    while True:
+        table = texts.table()
+        learning = learn_merges(table, start.mergeable(), start.new_ids(options.num_tokens), given, style)
+        idle = _idle(learning.merges, options)
+        if given.candidates is None or not idle:
+            return table, learning
+        given = replace(given, candidates=given.candidates - idle)
+
+
+def _idle(merges: Sequence[LearnedMerge], options: LearnOptions) -> set[bytes]:
+    """Return what is no candidate itself and part of none that was made."""
+    idle: set[bytes] = set()
+    parts: set[int] = set()
+    for merge in reversed(merges):
+        if options.candidates is None or merge.raw in options.candidates or merge.token_id in parts:
+            parts |= {merge.left, merge.right}
+        else:
+            idle.add(merge.raw)
+    return idle
+
+
 def _with_ways(options: LearnOptions, start: BpeStart) -> LearnOptions:
     """Return the options with what lies on the way to the candidates: of three pieces, two must be joined first."""
     if options.candidates is None:
         return options
-    known = start.token_bytes
+    known = start.mergeable()
     ways: set[bytes] = set()
-    for raw in options.candidates:
-        pieces = start.tokenizer.encode_by_merges(start.spell(raw))
+    for pieces in start.tokenizer.encode_all_by_merges([start.spell(raw) for raw in sorted(options.candidates)]):
         if all(piece in known for piece in pieces):
             ways.update(list(accumulate(known[piece] for piece in pieces))[1:])
     return replace(options, candidates=options.candidates | ways)
@@ -167,10 +193,9 @@ def _curve(learning: Learning, texts: CountedTexts, num_seeds: int) -> Fertility
 def _chosen_merges(
     curve: FertilityCurve, texts: CountedTexts, options: LearnOptions, num_seeds: int, learned: int
 ) -> int:
-    held_out = next(iter(texts.watched), None)
-    if options.min_saving is None or held_out is None:
+    if options.min_saving is None or not texts.watched:
         return learned
-    return max(0 if num_seeds else 1, curve.choose(held_out, options.min_saving) - num_seeds)
+    return max(0 if num_seeds else 1, curve.choose(options.min_saving) - num_seeds)
 
 
 def _new_tokens(merges: Sequence[LearnedMerge], start: BpeStart) -> list[NewToken]:
@@ -230,7 +255,7 @@ def _compare_with_simulation(
 
     A word that the base looks up whole is one token, whatever merges make of it.
     """
-    known = dict(start.token_bytes) | {merge.token_id: merge.raw for merge in learning.merges}
+    known = start.mergeable() | {merge.token_id: merge.raw for merge in learning.merges}
     shortest = 2 if start.base.raw["model"].get("ignore_merges") else 1
     words = [word for word in table.words if len(word) >= shortest and all(i in known for i in word)]
     words = words[:: max(1, len(words) // _COMPARED_WORDS)]

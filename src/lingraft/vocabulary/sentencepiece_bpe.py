@@ -41,6 +41,8 @@ def expand_sentencepiece_bpe(tokenizer: TokenizerFile, texts: LearnTexts, option
     def cut(text: str) -> list[str]:
         return [word for piece in tokenizer.pre_tokenize(text) for word in _WORD.findall(piece)]
 
+    if options.candidates is not None:
+        options = replace(options, candidates=frozenset(filter(_is_text, options.candidates)))
     targets = {name: count_pieces(text, cut) for name, text in texts.targets.items()}
     source = count_pieces(texts.source, cut)
     watched = {name: count_pieces(text, cut) for name, text in texts.watched.items()}
@@ -65,12 +67,14 @@ def _missing_characters(
             for character in piece:
                 counts[character] += count
     foreign = {character for piece in source.pieces for character in piece}
+    wanted = None if options.candidates is None else {c for raw in options.candidates for c in raw.decode()}
     found = [
         (character, count)
         for character, count in counts.items()
         if count >= _MIN_CHARACTER_COUNT
         and tokenizer.id_of(character) is None
         and unicodedata.category(character)[0] in "LM"
+        and (wanted is None or character in wanted)
         and (character not in foreign or script_of(character) in options.pinned_scripts)
     ]
     return sorted(found, key=lambda item: (-item[1], item[0]))[: options.num_tokens]
@@ -90,6 +94,11 @@ def _with_characters(tokenizer: TokenizerFile, characters: list[tuple[str, int]]
 def _token_bytes(tokenizer: TokenizerFile) -> dict[int, bytes]:
     """Return the bytes of every token that is text; the bytes of the fallback are not: no merge uses them."""
     return {i: t.replace(_SPACE, " ").encode() for t, i in tokenizer.vocabulary.items() if not _BYTE.fullmatch(t)}
+
+
+def _is_text(raw: bytes) -> bool:
+    """Whether bytes are whole characters; tokens of a byte-level BPE may not be."""
+    return raw.decode(errors="ignore").encode() == raw
 
 
 def _spell(raw: bytes) -> str:

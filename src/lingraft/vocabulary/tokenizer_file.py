@@ -6,7 +6,7 @@ training, measurement and the gates see the same ids.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -180,6 +180,32 @@ class TokenizerFile:
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids; control tokens are kept."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
+
+    def stream_decode(self, ids: Iterable[int]) -> Iterator[str]:
+        """Return the text of ids piece by piece, as they come; joined, the pieces are what :meth:`decode` returns.
+
+        A character that is spelled in several tokens comes out with the last of them. A run of fallback bytes comes out
+        when it ends: until then each of its bytes may still turn out to be no text.
+        """
+        last: list[int] = []
+        waiting: list[int] = []
+        for token_id in ids:
+            waiting.append(token_id)
+            text = self._continued(last, waiting)
+            if token_id not in self._fallback_ids and text and not text.endswith("\ufffd"):
+                yield text
+                last, waiting = waiting, []
+        if waiting:
+            yield self._continued(last, waiting)
+
+    def _continued(self, last: list[int], waiting: list[int]) -> str:
+        # What stands in front decides, for one, whether a leading space is a space or the mark of a text's beginning.
+        return self.decode([*last, *waiting])[len(self.decode(last)) :]
+
+    @cached_property
+    def _fallback_ids(self) -> frozenset[int]:
+        spelled = self.raw["model"].get("byte_fallback") and (f"<0x{byte:02X}>" for byte in range(256))
+        return frozenset(self.vocabulary[token] for token in spelled or () if token in self.vocabulary)
 
     @cached_property
     def _bare_model(self) -> Tokenizer:

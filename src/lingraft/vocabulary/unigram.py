@@ -437,12 +437,11 @@ class _Growth:
 
     def chosen(self, curve: FertilityCurve, options: LearnOptions) -> int:
         """Return how many pieces are kept: all, or up to where growth stops paying."""
-        held_out = next(iter(curve.sizes), None)
-        if options.min_saving is None or held_out is None:
+        if options.min_saving is None or not curve.sizes:
             return len(self.counts)
         # A run of unknown characters is one token, so a text may grow when its characters become known.
         known = replace(curve, points=curve.points[1:] if self.num_characters else curve.points)
-        return max(1, known.choose(held_out, options.min_saving))
+        return max(1, known.choose(options.min_saving))
 
     @property
     def num_characters(self) -> int:

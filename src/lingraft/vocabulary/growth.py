@@ -82,7 +82,9 @@ def merge_style(tokenizer: TokenizerFile) -> MergeStyle:
         return "pair"
     added = {entry["content"] for entry in tokenizer.raw.get("added_tokens") or ()}
     splits = ((token[:at], token[at:]) for token in vocabulary.keys() - added for at in _cuts(token))
-    every = all((left not in vocabulary or right not in vocabulary or (left, right) in listed) for left, right in splits)
+    every = all(
+        (left not in vocabulary or right not in vocabulary or (left, right) in listed) for left, right in splits
+    )
     return "concat" if every else "pair"
 
 

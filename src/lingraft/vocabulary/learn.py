@@ -192,7 +192,9 @@ class _Queue:
 class _Learner:
     """The state of one learning run: what is known, what is refused for good, and a queue per target language."""
 
-    def __init__(self, table: WordTable, token_bytes: Mapping[int, bytes], options: LearnOptions, style: MergeStyle) -> None:
+    def __init__(
+        self, table: WordTable, token_bytes: Mapping[int, bytes], options: LearnOptions, style: MergeStyle
+    ) -> None:
         self.table, self.options, self.style = table, options, style
         self.known = dict(token_bytes)
         self.ids = {raw: token_id for token_id, raw in token_bytes.items()}

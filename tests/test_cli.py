@@ -283,7 +283,11 @@ def test_export_of_a_damaged_model_leaves_nothing(finished, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "entries"),
     [
-        ("init-methods", ["gaussian(", "mean(", "subword_mean("]),
+        (
+            "init-methods",
+            ["align(", "focus(", "gaussian(", "linear_map(donor, ridge=0.0)", "mean(", "normal_per_dimension(", "omp(donor,"]
+            + ["random_normal(std=0.02)", "similarity(", "subword_mean(", "token_distillation(", "wechsel(", "zero("],
+        ),
         ("mix-schedules", ["constant(mix)", "step(at, before, after)"]),
         ("lr-schedules", ["constant()", "cosine()", "linear()"]),
         ("probes", ["copain(", "random_copy(num_items=64, length=64)"]),

@@ -55,10 +55,59 @@ def test_without_new_tokens_a_small_corpus_is_counted_exactly(make_recipe, corpo
 def test_new_tokens_shorten_target_text_only(make_recipe):
     plan = make_plan(make_recipe())
     eu, en = plan.corpora
-    before, after = plan.fertility
+    before, after = plan.vocabulary.fertility
     assert eu.tokens / eu.base_tokens == pytest.approx(after / before, rel=0.01)
     assert (after < 0.8 * before, eu.is_estimate) == (True, True)
     assert (en.tokens == en.base_tokens, en.is_estimate) == (True, False)
+
+
+def test_the_plan_of_the_vocabulary_holds_curve_cuts_and_cost(make_recipe):
+    plan = make_plan(make_recipe("vocabulary.new_tokens=20"))
+    found = plan.vocabulary
+    assert [point.num_new for point in found.curve.points] == [0, 8, 16, 20]
+    assert found.curve.per_word("eu")[0][1] == pytest.approx(found.fertility[0])
+    assert found.curve.per_word("eu")[-1][1] == pytest.approx(found.fertility[1])
+    assert (found.cuts.cut, found.is_patched, found.normaliser.changed) == (0, False, 0)
+    before, after = found.cost
+    assert (before.rows, after.rows) == (420, plan.num_rows)
+    assert before.matrix_bytes == 420 * 32 * 4
+    per_byte = plan.corpora[0].base_tokens / plan.corpora[0].bytes
+    assert before.head_flops == pytest.approx(2 * 420 * 32 * per_byte, rel=0.05)
+    assert after.body_flops < before.body_flops
+
+
+def test_auto_plans_for_the_most_that_it_may_come_to(make_recipe):
+    plan = make_plan(make_recipe("vocabulary.new_tokens=auto", "vocabulary.max_new_tokens=50"))
+    assert plan.num_rows >= plan.base.tokenizer.num_ids + 50
+    assert plan.vocabulary.curve.points[-1].num_new <= 50
+
+
+def test_replacement_adds_no_rows(make_recipe):
+    assert make_plan(make_recipe("vocabulary.method=replace", "vocabulary.new_tokens=5")).num_rows == 420
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("embeddings.input={name: omp, donor: nowhere}", r"embeddings\.input\.donor: there is no 'nowhere'"),
+        ("embeddings.input={name: subword_mean, weights: lenght}", r"embeddings\.input\.weights: .*did you mean 'length'"),
+        ("embeddings.input=similarity", r"embeddings\.input: 'similarity' needs exactly one of vectors, encoder"),
+        ("embeddings.choose=[subword_men]", r"embeddings\.choose\.0\.input: unknown init method"),
+        ("embeddings.choose=[{input: mean, output: zero}]", r"embeddings\.choose\.0\.output: 'zero' differs"),
+        ("embeddings.calibrate=true", r"embeddings\.calibrate: True is for the input rows of untied models"),
+        ("vocabulary.languages=[en]", r"vocabulary\.languages\.0: 'en' is the source language"),
+        ("vocabulary.languages=[fr]", r"vocabulary\.languages\.0: no corpus is in 'fr'"),
+        ("vocabulary.second_tokenizer=/nowhere/tokenizer.json", r"vocabulary\.second_tokenizer: there is no"),
+    ],
+)
+def test_what_an_init_method_or_the_vocabulary_cannot_use_is_refused(make_recipe, override, message):
+    with pytest.raises(RecipeError, match=message):
+        make_plan(make_recipe(override))
+
+
+def test_a_bakeoff_longer_than_the_first_stage_is_refused(make_recipe):
+    with pytest.raises(RecipeError, match=r"embeddings\.choose_steps: 900 steps are more than the"):
+        make_plan(make_recipe("embeddings.choose=[mean]", "embeddings.choose_steps=900"))
 
 
 @pytest.mark.parametrize(
@@ -183,8 +232,8 @@ def test_o76_ids_beyond_the_matrix_are_refused(make_recipe, tied_folder, tmp_pat
 
 
 def test_a_tokenizer_that_cannot_be_expanded_is_refused_unless_it_is_kept(make_recipe, tied_folder, tmp_path):
-    base = _with_tokenizer(tmp_path / "other", tied_folder, lambda raw: raw["model"].update(byte_fallback=True))
-    with pytest.raises(VocabularyError, match=r"vocabulary\.method: .* sentencepiece_bpe; .* use keep"):
+    base = _with_tokenizer(tmp_path / "other", tied_folder, lambda raw: raw["model"].update(dropout=0.1))
+    with pytest.raises(VocabularyError, match=r"vocabulary\.method: .*model\.dropout is 0\.1; expansion is not exact"):
         make_plan(make_recipe(f"base_model={base}"))
     assert make_plan(make_recipe(f"base_model={base}", *KEEP)).num_rows == 420
 
@@ -230,7 +279,7 @@ def test_a_hub_corpus_is_not_fetched(make_recipe, monkeypatch):
 
 
 def test_a_hub_target_leaves_fertility_unknown(make_recipe):
-    assert make_plan(make_recipe("corpora.eu={path: org/text, split: train}")).fertility is None
+    assert make_plan(make_recipe("corpora.eu={path: org/text, split: train}")).vocabulary is None
 
 
 def _write_gguf(path: Path, tokenizer) -> None:

@@ -123,7 +123,7 @@ def plan_vocabulary(
         after = dict(curve.points[-1].tokens)
     return VocabularyPlan(
         fertility=(before[target] / words[target], after[target] / words[target]),
-        shrink={language: after[language] / max(1, before[language]) for language in targets},
+        shrink={language: after[language] / max(1, before[language]) for language in targets} if curve.points else {},
         curve=curve,
         sample_bytes=sum(seen.values()),
         cuts=cuts,

@@ -92,6 +92,26 @@ def test_every_number_that_the_report_needs_was_measured(finished: tuple[Path, R
     assert {("everything", "probe/copain/exact_match"), ("everything", "loss"), ("expanded", "new_token_mass")} <= found
 
 
+def test_o19_the_loss_on_new_tokens_is_logged_and_falls(finished):
+    rows = [row for row in finished[1].measurements() if row.name == "new_token_nats" and row.language == "eu"]
+    assert [row.stage for row in rows] == ["expanded", *["embeddings-only"] * 2, *["everything"] * 2]
+    assert rows[-1].value < rows[0].value
+    assert len({row.count for row in rows}) == 1 and rows[0].count > 0
+
+
+def test_o19_rows_do_not_depend_on_what_a_library_does_by_default(finished, tmp_path, monkeypatch):
+    """The same rows come out where transformers' own resizing cannot be used at all."""
+    import transformers
+
+    def refuse(*_, **__):
+        raise AssertionError("the library's own resizing was used")
+
+    monkeypatch.setattr(transformers.PreTrainedModel, "resize_token_embeddings", refuse)
+    again = adapt(load_recipe(finished[0]), tmp_path / "again", until="embeddings")
+    digests = [run.finished("embeddings")["record"]["weights_sha256"] for run in (finished[1], again)]
+    assert digests[0] == digests[1]
+
+
 def test_base_and_adapted_model_are_measured_on_the_same_bytes(finished: tuple[Path, Run]) -> None:
     rows = [row for row in finished[1].measurements() if row.name == "bits_per_byte" and row.language == "eu"]
     assert len({row.count for row in rows}) == 1

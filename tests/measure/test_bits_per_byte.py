@@ -58,6 +58,16 @@ def test_o68_documents_are_summed_before_dividing(scorer, tokenizer) -> None:
     assert both.value != pytest.approx(sum(b.value for b in each) / 2)
 
 
+def test_o19_the_loss_of_watched_tokens_is_their_own_mean(scorer, tokenizer) -> None:
+    ids = tokenizer.encode(DOCUMENTS[0])
+    watched = {ids[2], ids[5]}
+    scored = scorer.score([ids])[0].log_probabilities
+    expected = [-value.item() for token, value in zip(ids, scored, strict=True) if token in watched]
+    found = measure_bits_per_byte(scorer, tokenizer, DOCUMENTS[:1], watched=watched)
+    assert (found.watched, found.watched_nats) == (len(expected), pytest.approx(sum(expected) / len(expected)))
+    assert math.isnan(measure_bits_per_byte(scorer, tokenizer, DOCUMENTS[:1]).watched_nats)
+
+
 def test_documents_do_not_see_each_other(scorer, tokenizer) -> None:
     one, two = (measure_bits_per_byte(scorer, tokenizer, d).document_bits for d in (DOCUMENTS, DOCUMENTS[::-1]))
     assert one == pytest.approx(two[::-1], rel=1e-6)

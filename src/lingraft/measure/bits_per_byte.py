@@ -11,7 +11,7 @@ number is an upper bound.
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from lingraft.errors import MeasurementError
@@ -34,6 +34,8 @@ class BitsPerByte:
         bytes: their UTF-8 bytes.
         tokens: tokens scored.
         document_bits: bits of each document, for paired comparisons.
+        watched: how many of the tokens were among the watched ids.
+        watched_nats: mean −ln p of those, whose rows have most to learn; NaN if there were none.
     """
 
     value: float
@@ -43,6 +45,8 @@ class BitsPerByte:
     bytes: int
     tokens: int
     document_bits: tuple[float, ...]
+    watched: int = 0
+    watched_nats: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,12 @@ def segments(text: str, max_bytes: int) -> list[str]:
 
 
 def measure_bits_per_byte(
-    scorer: Scorer, tokenizer: TokenizerFile, documents: Sequence[str], *, segment_bytes: int = 2048
+    scorer: Scorer,
+    tokenizer: TokenizerFile,
+    documents: Sequence[str],
+    *,
+    segment_bytes: int = 2048,
+    watched: Collection[int] = (),
 ) -> BitsPerByte:
     """Return the bits per byte of a model on documents.
 
@@ -110,6 +119,7 @@ def measure_bits_per_byte(
         tokenizer: its tokenizer.
         documents: texts that :func:`split_lossless` let through.
         segment_bytes: longest segment.
+        watched: ids whose own loss is told as well: those of new tokens.
 
     Raises:
         MeasurementError: there is no document.
@@ -119,9 +129,23 @@ def measure_bits_per_byte(
     pieces = [(index, piece) for index, text in enumerate(documents) for piece in segments(text, segment_bytes)]
     encoded = tokenizer.encode_batch([piece for _, piece in pieces])
     bits = [0.0] * len(documents)
-    for (index, _), scored in zip(pieces, scorer.score(encoded), strict=True):
+    chosen, count, nats = frozenset(watched), 0, 0.0
+    for (index, _), ids, scored in zip(pieces, encoded, scorer.score(encoded), strict=True):
         bits[index] -= scored.log_probabilities.double().sum().item() / math.log(2)
+        places = [place for place, token_id in enumerate(ids) if token_id in chosen]
+        count += len(places)
+        nats -= scored.log_probabilities[places].double().sum().item()
     sizes = [len(text.encode()) for text in documents]
     low, high = bootstrap_ratio(bits, sizes)
     tokens = sum(map(len, encoded))
-    return BitsPerByte(sum(bits) / sum(sizes), low, high, len(documents), sum(sizes), tokens, tuple(bits))
+    return BitsPerByte(
+        value=sum(bits) / sum(sizes),
+        low=low,
+        high=high,
+        documents=len(documents),
+        bytes=sum(sizes),
+        tokens=tokens,
+        document_bits=tuple(bits),
+        watched=count,
+        watched_nats=nats / count if count else math.nan,
+    )

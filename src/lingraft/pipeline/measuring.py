@@ -165,12 +165,16 @@ class Evaluator:
 
     def _bits(self, scorer: Scorer, tokenizer: TokenizerFile, language: str) -> BitsPerByte:
         documents = self._texts[language].documents
-        return measure_bits_per_byte(scorer, tokenizer, documents, segment_bytes=self.recipe.measure.segment_bytes)
+        segment = self.recipe.measure.segment_bytes
+        watched = self.expansion.new_ids if tokenizer is self.expansion.new else ()
+        return measure_bits_per_byte(scorer, tokenizer, documents, segment_bytes=segment, watched=watched)
 
     def _bits_rows(self, stage: str, tokens: int, language: str, bits: BitsPerByte) -> Iterator[Measurement]:
         yield Measurement(stage, tokens, "bits_per_byte", bits.value, language, bits.low, bits.high, bits.documents)
         nats = bits.value * math.log(2) * bits.bytes / max(1, bits.tokens)
         yield Measurement(stage, tokens, "nats_per_token", nats, language, count=bits.tokens)
+        if bits.watched:
+            yield Measurement(stage, tokens, "new_token_nats", bits.watched_nats, language, count=bits.watched)
         yield Measurement(stage, tokens, "bits_per_byte/lossy_documents", self._texts[language].lossy, language)
 
     def _all_bits(self, scorer: Scorer, stage: str, tokens: int) -> list[Measurement]:

@@ -70,6 +70,7 @@ _METRICS = (
     Metric("fertility", "fertility (tokens per word)", better="lower"),
     Metric("tokens_per_byte", "tokens per byte", better="lower"),
     Metric("segmentation_drift", "held-out documents whose tokens changed", "percent"),
+    Metric("new_token_nats", "nats per new token", better="lower"),
     Metric("new_token_mass", "probability on new tokens", "small"),
     Metric("norm/([^/]+)/old", "{0} rows: median norm of the old ones"),
     Metric("norm/([^/]+)/script", "{0} rows: median norm of old ones in the target's script"),

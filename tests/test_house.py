@@ -97,8 +97,8 @@ model.base
 model.freeze
 model.generate
 model.resize
+model.auto_tokenizer
 model.export
-model.template
 model.merge
 model.preflight
 model

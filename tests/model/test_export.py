@@ -136,13 +136,17 @@ def test_export_that_fails_leaves_what_was_there(untied_folder, expansion, tmp_p
     assert [path.name for path in tmp_path.rglob("*")] == ["exported", "older"]
 
 
-def test_folder_that_does_not_load_is_told_with_the_reason(untied_folder, expansion, tmp_path):
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [(False, r"(?s)a plain transformers process cannot load it:.*Error"), (True, "AutoTokenizer cannot read it: ")],
+)
+def test_folder_that_does_not_load_is_told_with_the_reason(untied_folder, expansion, tmp_path, changed, message):
     model = expanded(untied_folder)
     broken = Path(shutil.copytree(untied_folder, tmp_path / "base"))
     (broken / "tokenizer_config.json").write_text("{")
-    with pytest.raises(ModelError, match=r"(?s)a plain transformers process cannot load it:.*Error"):
+    with pytest.raises(ModelError, match=message):
         export_model(
-            model, tmp_path / "to", tokenizer=expansion.new, base_folder=broken, changed=True, card="", samples=[]
+            model, tmp_path / "to", tokenizer=expansion.new, base_folder=broken, changed=changed, card="", samples=[]
         )
     assert not (tmp_path / "to").exists()
 

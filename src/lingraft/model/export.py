@@ -13,6 +13,7 @@ from safetensors import safe_open
 from torch import nn
 
 from lingraft.errors import ModelError
+from lingraft.model.auto_tokenizer import settle_tokenizer_class
 from lingraft.model.base import is_tied, load_model, quiet_transformers
 from lingraft.model.resize import sizes_in_config
 from lingraft.run import publish_folder
@@ -58,7 +59,8 @@ def save_model(model: nn.Module, folder: Path, *, tokenizer: TokenizerFile, base
         folder: where to; it must exist.
         tokenizer: what becomes ``tokenizer.json``.
         base_folder: where the base's other tokenizer files are.
-        changed: whether the vocabulary differs from the base's; files that spell out the old one are left behind then.
+        changed: whether the vocabulary differs from the base's; files that spell out the old one are left behind then,
+            and a tokenizer class that does not take tokenizer.json as it is gives way to one that does.
     """
     given: Any = model
     with quiet_transformers():
@@ -67,6 +69,8 @@ def save_model(model: nn.Module, folder: Path, *, tokenizer: TokenizerFile, base
         if (base_folder / name).exists() and not (changed and name in _STALE_AFTER_EXPANSION):
             shutil.copyfile(base_folder / name, folder / name)
     (folder / "tokenizer.json").write_text(tokenizer.text, encoding="utf-8")
+    if changed:
+        settle_tokenizer_class(folder, tokenizer)
 
 
 def export_model(

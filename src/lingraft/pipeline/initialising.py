@@ -22,11 +22,11 @@ from lingraft.embeddings import (
     refuse_calibration,
     target_norm,
 )
+from lingraft.model.auto_tokenizer import refuse_changed_template
 from lingraft.model.base import is_tied, load_model
 from lingraft.model.export import check_folder, save_model
 from lingraft.model.freeze import weights_digest
 from lingraft.model.resize import padded_rows, replace_embeddings
-from lingraft.model.template import refuse_changed_template
 from lingraft.pipeline.prepare import Prepared, texts_of
 from lingraft.pipeline.progress import Progress
 from lingraft.recipe import Choice, InitPair, Recipe

@@ -1,7 +1,7 @@
 """The vocabulary room: from a base tokenizer and text to an expanded tokenizer that has proved itself."""
 
 from lingraft.vocabulary.admission import LearnOptions, LearnTexts
-from lingraft.vocabulary.audit import AuditTexts, Drift, Gate, audit_expansion, refuse_failed_gates, segmentation_drift
+from lingraft.vocabulary.audit import DIFFICULT, AuditTexts, Drift, Gate, audit_expansion, refuse_failed_gates, segmentation_drift
 from lingraft.vocabulary.curve import PARALLEL, FertilityCurve
 from lingraft.vocabulary.expand import candidates_from, expand_vocabulary, refuse_unexpandable
 from lingraft.vocabulary.expansion import (
@@ -18,6 +18,7 @@ from lingraft.vocabulary.scripts import dominant_scripts
 from lingraft.vocabulary.tokenizer_file import TokenizerFile
 
 __all__ = [
+    "DIFFICULT",
     "PARALLEL",
     "AuditTexts",
     "Drift",

@@ -1,0 +1,89 @@
+"""What AutoTokenizer makes of an expanded folder: our ids, the base's control tokens, the base's chat."""
+
+import json
+import shutil
+
+import pytest
+from transformers import AutoTokenizer
+
+from lingraft.errors import ModelError
+from lingraft.model.auto_tokenizer import refuse_changed_template, settle_tokenizer_class
+from lingraft.vocabulary import LearnOptions, TokenizerFile, expand_vocabulary, patch_marks
+
+HINDI = ["हिन्दी में क्षत्रिय और श्रीमान् कक्ष में संख्या हो सकती है"] * 12
+TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+
+
+@pytest.fixture
+def qwen(tmp_path):
+    """A folder whose class, Qwen2Tokenizer, builds a pattern of its own instead of the file's."""
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    pattern = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    made = Tokenizer(models.BPE())
+    made.normalizer = normalizers.NFC()
+    split = pre_tokenizers.Split(Regex(pattern), "isolated")
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    made.decoder = decoders.ByteLevel()
+    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    made.train_from_iterator(
+        ["the light in the night"] * 9,
+        trainers.BpeTrainer(vocab_size=290, special_tokens=specials, initial_alphabet=alphabet, show_progress=False),
+    )
+    folder = tmp_path / "qwen"
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text(made.to_str(), encoding="utf-8")
+    settings = {"tokenizer_class": "Qwen2Tokenizer", "eos_token": "<|im_end|>", "chat_template": TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    return folder
+
+
+def grown(folder, to):
+    """Return the tokenizer of a folder expanded for Hindi, written to another folder with the base's settings."""
+    base = patch_marks(TokenizerFile.open(folder), frozenset({"Devanagari"}))
+    new = expand_vocabulary(base, HINDI, [], LearnOptions(60, pinned_scripts=frozenset({"Devanagari"}))).new
+    shutil.copytree(folder, to)
+    (to / "tokenizer.json").write_text(new.text, encoding="utf-8")
+    return new
+
+
+def test_a_class_with_a_pattern_of_its_own_gives_way(qwen, tmp_path):
+    new = grown(qwen, tmp_path / "new")
+    lost = AutoTokenizer.from_pretrained(tmp_path / "new")(HINDI[0], add_special_tokens=False)["input_ids"]
+    assert lost != new.encode(HINDI[0])
+    settle_tokenizer_class(tmp_path / "new", new)
+    assert (
+        json.loads((tmp_path / "new" / "tokenizer_config.json").read_text())["tokenizer_class"]
+        == "PreTrainedTokenizerFast"
+    )
+    found = AutoTokenizer.from_pretrained(tmp_path / "new")(HINDI[0], add_special_tokens=False)["input_ids"]
+    assert found == new.encode(HINDI[0])
+    refuse_changed_template(qwen, tmp_path / "new")
+
+
+def test_a_class_that_agrees_stays(qwen, tmp_path):
+    before = (qwen / "tokenizer_config.json").read_bytes()
+    settle_tokenizer_class(qwen, TokenizerFile.open(qwen))
+    assert (qwen / "tokenizer_config.json").read_bytes() == before
+
+
+def test_t4_moved_control_tokens_and_changed_chats_are_refused(qwen, tmp_path):
+    other = shutil.copytree(qwen, tmp_path / "other")
+    settings = json.loads((qwen / "tokenizer_config.json").read_text())
+    (other / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": TEMPLATE + "x"}))
+    with pytest.raises(ModelError, match="the chat template is another"):
+        refuse_changed_template(qwen, other)
+    (other / "tokenizer_config.json").write_text(json.dumps(settings | {"eos_token": "<|endoftext|>"}))
+    with pytest.raises(ModelError, match="eos_token_id is 0, it was 2"):
+        refuse_changed_template(qwen, other)
+    refuse_changed_template(qwen, qwen)
+
+
+def test_a_tokenizer_that_no_class_reads_rightly_is_refused(qwen, tmp_path):
+    new = grown(qwen, tmp_path / "new")
+    shutil.copyfile(qwen / "tokenizer.json", tmp_path / "new" / "tokenizer.json")
+    with pytest.raises(ModelError, match="AutoTokenizer gives other ids than tokenizer.json"):
+        settle_tokenizer_class(tmp_path / "new", new)

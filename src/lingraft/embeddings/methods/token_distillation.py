@@ -68,8 +68,10 @@ def token_distillation(
     The paper learns input rows. In a tied model the row is the head's row too, where a longer row takes probability
     from all others; so there a row may grow to ``norm_limit`` times the length that it began with, and is cut back to
     it after each step. That does not make a high ``lr`` safe: the objective does not see the head. (SmolLM2-135M, tied,
-    300 Basque tokens, 100 steps of 8: bits per byte of Basque went from 2.894 to 2.882 at 1e-3, to 3.800 at 5e-3.) For the output matrix of an untied model ``output`` is ``subword_mean``, or ``cross_entropy``:
-    −log p(next token) over old and new rows in the same snippets, with all new tokens merged, read from the hidden
+    300 Basque tokens, 100 steps of 8: bits per byte of Basque went from 2.894 to 2.882 at 1e-3, to 3.800 at 5e-3.)
+
+    For the output matrix of an untied model ``output`` is ``subword_mean``, or ``cross_entropy``: −log p(next token)
+    over old and new rows in the same snippets, with all new tokens merged, read from the hidden
     states of the base model with the pieces; the old rows stand still.
 
     Raises:

@@ -53,6 +53,13 @@ def _refuse_two_methods(pair: InitPair, where: str) -> None:
         )
 
 
+def _extras(entry: Entry, options: Mapping[str, Any]) -> list[str]:
+    """Return the extras that a method needs: always, or for the value that an option has."""
+    always = [entry.marks["extra"]] if "extra" in entry.marks else []
+    chosen = (values.get(options.get(name)) for name, values in entry.marks.get("extra_when", {}).items())
+    return always + [extra for extra in chosen if extra]
+
+
 def _refuse_other_values(entry: Entry, options: Mapping[str, Any], where: str) -> None:
     for name, allowed in entry.marks.get("choices", {}).items():
         if name in options and options[name] not in allowed:
@@ -71,7 +78,7 @@ def _needs_of(entry: Entry, options: Mapping[str, Any], where: str) -> Iterator[
             if ":" not in str(value) and not Path(str(value)).exists():
                 raise RecipeError(f"{where}.{name}: there is no {value!r}, which {entry.name!r} reads")
             yield f"{entry.name} reads {value} ({name})"
-    if extra := entry.marks.get("extra"):
+    for extra in _extras(entry, options):
         if importlib.util.find_spec(extra) is None:
             raise RecipeError(f"{where}: {entry.name!r} needs the package {extra!r} (pip install 'lingraft[{extra}]')")
         yield f"{entry.name} needs the extra {extra}"

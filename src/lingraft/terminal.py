@@ -140,7 +140,14 @@ def _show_vocabulary(plan: "Plan", vocabulary: "VocabularyPlan", console: Consol
     target, (before, after) = plan.recipe.languages.target, vocabulary.fertility
     console.print(f"{target}: {before:.2f} → {after:.2f} tokens a word (estimated on a sample)", highlight=False)
     if vocabulary.curve.points:
-        console.print(_curve_table(vocabulary.curve, target, f"{vocabulary.sample_bytes / 1e6:.2f} MB"))
+        size = f"{vocabulary.sample_bytes / 1e6:.2f} MB"
+        console.print(_curve_table(vocabulary.curve, target, f"learned and counted on {size}"))
+    cuts, normaliser = vocabulary.cuts, vocabulary.normaliser
+    console.print(
+        f"the base's pattern cuts {cuts.cut_fraction:.1%} of the {target} words; its normaliser changes "
+        f"{normaliser.changed_fraction:.1%} of the documents",
+        highlight=False,
+    )
     now, then = vocabulary.cost
     console.print(
         f"rows: {now.rows:,} → {then.rows:,}, {now.matrix_bytes / 2**20:,.0f} → {then.matrix_bytes / 2**20:,.0f} MiB; "
@@ -154,8 +161,8 @@ def _flops(value: float) -> str:
     return f"{value / 1e6:,.1f} MFLOP"
 
 
-def _curve_table(curve: FertilityCurve, text: str, size: str) -> Table:
-    table = Table(title=f"fertility over new tokens ({text}, learned and counted on {size})", title_justify="left")
+def _curve_table(curve: FertilityCurve, text: str, source: str) -> Table:
+    table = Table(title=f"fertility over new tokens ({text}, {source})", title_justify="left")
     for header in ("new tokens", "tokens a word", "tokens a byte", "tokens a character"):
         table.add_column(header, justify="right")
     whole = curve.sizes[text]
@@ -169,7 +176,7 @@ def _curve_table(curve: FertilityCurve, text: str, size: str) -> Table:
 def show_curve(curve: FertilityCurve, console: Console) -> None:
     """Print the fertility curve of every watched text."""
     for text in curve.sizes:
-        console.print(_curve_table(curve, text, f"{curve.sizes[text].bytes / 1e6:.2f} MB held out"))
+        console.print(_curve_table(curve, text, f"counted on {curve.sizes[text].bytes / 1e6:.2f} MB held out"))
 
 
 def show_tastings(tastings: Sequence["Tasting"], chosen: str, console: Console) -> None:

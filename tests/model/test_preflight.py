@@ -95,6 +95,11 @@ def test_a_control_token_that_holds_the_filler_of_unused_rows(matrix, tokenizer,
     assert untrained_rows(matrix.to(dtype), counts_of(id2=1), tokenizer) == []  # unused filler is as it should be
 
 
+def test_a_control_token_that_shares_one_row_was_given_it_on_purpose(matrix, tokenizer):
+    matrix[1] = matrix[0]
+    assert untrained_rows(matrix, counts_of(id0=3, id1=4), tokenizer) == []
+
+
 def test_two_tokens_of_the_text_with_one_row_are_no_filler(matrix, tokenizer):
     matrix[7] = matrix[9]
     assert untrained_rows(matrix, counts_of(id7=1, id9=1), tokenizer) == []
@@ -109,7 +114,7 @@ def test_rows_that_are_made_anew_are_passed_over(matrix, tokenizer):
     """A new token takes an old id, or a spare row of the base that still holds its filler."""
     matrix[5], matrix[390] = 0.0, torch.nan
     assert [row.id for row in untrained_rows(matrix, counts_of(id5=1, id390=1), tokenizer, (5,))] == [390]
-    matrix[1] = matrix[390] = torch.ones(8)
+    matrix[1] = matrix[390] = matrix[400] = torch.ones(8)
     found = untrained_rows(matrix, counts_of(id1=1, id390=1), tokenizer, (5, 390))
     assert [(row.id, row.twin) for row in found] == [(1, 390)]
 

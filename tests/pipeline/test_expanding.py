@@ -9,6 +9,7 @@ from lingraft.errors import GateError, VocabularyError
 from lingraft.pipeline.adapt import adapt, expand_tokenizer
 from lingraft.pipeline.expanding import second_tokenizer
 from lingraft.pipeline.progress import Silent
+from lingraft.vocabulary import FertilityCurve
 
 HINDI = [
     "दस्तावेज़ खोलने के लिए फ़ाइल चुनें और फिर खोलें दबाएँ।",
@@ -133,13 +134,19 @@ def test_vocabulary_alone_needs_no_weights(make_recipe, tmp_path, tied_folder):
     assert expansion_of(again)["new_sha256"] == expansion_of(run)["new_sha256"]
 
 
-def test_auto_stops_by_its_rule_and_says_so(make_recipe, tmp_path):
+def test_auto_stops_by_its_rule_and_says_so(make_recipe, tmp_path, monkeypatch):
     notes = Notes()
-    recipe = make_recipe("vocabulary.new_tokens=auto", "vocabulary.min_saving=0.9", "vocabulary.max_new_tokens=200")
-    run = adapt(recipe, tmp_path / "run", until="vocabulary", progress=notes)
+    auto = ("vocabulary.new_tokens=auto", "vocabulary.min_saving=0.9")
+    with monkeypatch.context() as patch:
+        # So little text has no size at which more would not pay; the rule itself is tested where it is.
+        patch.setattr(FertilityCurve, "choose", lambda _, min_saving: 64 if min_saving == 0.9 else 0)
+        run = adapt(make_recipe(*auto), tmp_path / "run", until="vocabulary", progress=notes)
     stored = expansion_of(run)
-    assert 0 < stored["num_new"] <= stored["record"]["learned"] <= 200
+    assert 64 == stored["num_new"] < stored["record"]["learned"]
     assert any("a further thousand would save less than 90.0%" in note for note in notes.notes)
+    capped = adapt(make_recipe(*auto, "vocabulary.max_new_tokens=8"), tmp_path / "cap", until="vocabulary", progress=notes)
+    assert expansion_of(capped)["num_new"] == 8
+    assert any("more would pay, and are not allowed (vocabulary.max_new_tokens)" in note for note in notes.notes)
 
 
 def test_o06_normaliser_that_deletes_marks_is_refused(make_recipe, tmp_path, hindi, tied_folder):

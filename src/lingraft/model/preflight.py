@@ -147,16 +147,17 @@ def _reserved(tokenizer: TokenizerFile, initialised: frozenset[int], num_rows: i
 def _twins(
     matrix: Tensor, norms: NDArray[np.float64], asked: NDArray[np.bool_], reserved: Sequence[int]
 ) -> dict[int, int]:
-    """Return, for each row asked about that is bit for bit the row of a reserved id, the first such id.
+    """Return, for each row asked about that is bit for bit the row of several reserved ids, the first such id.
 
-    Equal rows have equal norms, so only the few rows with the norm of a reserved one are compared whole.
+    One alone is no filler: a padding token may have been given the row of the end token on purpose. Equal rows have
+    equal norms, so only the few rows with the norm of a reserved one are compared whole.
     """
     alike = np.flatnonzero(asked & np.isin(norms, norms[list(reserved)]))
     rows: dict[bytes, list[int]] = {}
     for i in reserved if len(alike) else ():
         rows.setdefault(_bytes(matrix[i]), []).append(i)
     found = {int(i): [twin for twin in rows.get(_bytes(matrix[int(i)]), []) if twin != i] for i in alike}
-    return {i: twins[0] for i, twins in found.items() if twins}
+    return {i: twins[0] for i, twins in found.items() if len(twins) > 1}
 
 
 def _bytes(row: Tensor) -> bytes:

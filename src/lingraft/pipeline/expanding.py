@@ -232,11 +232,7 @@ def _first_bytes(texts: list[str], limit: int) -> Iterator[str]:
 def _tell(recipe: Recipe, expansion: VocabularyExpansion, progress: Progress) -> None:
     chosen = recipe.vocabulary
     if chosen.new_tokens == "auto" and expansion.method != "keep":
-        progress.note(
-            f"vocabulary: {expansion.num_new} new tokens; a further thousand would save less than "
-            f"{chosen.min_saving:.1%} of the held-out target tokens, or no more could be learned "
-            "(vocabulary.min_saving)"
-        )
+        progress.note(f"vocabulary: {expansion.num_new} new tokens; {_why_no_more(recipe, expansion)}")
     elif expansion.num_new < chosen.most_new_tokens:
         progress.note(
             f"vocabulary: {expansion.num_new} of {chosen.new_tokens} tokens were learned; no other pair "
@@ -248,6 +244,18 @@ def _tell(recipe: Recipe, expansion: VocabularyExpansion, progress: Progress) ->
             f"vocabulary: the base's pattern cuts {cuts['cut']} of {cuts['words']} target words at their marks; it was "
             "changed to keep them whole (vocabulary.pre_tokenizer)"
         )
+
+
+def _why_no_more(recipe: Recipe, expansion: VocabularyExpansion) -> str:
+    chosen = recipe.vocabulary
+    if expansion.num_new < expansion.record["learned"]:
+        return (
+            f"a further thousand would save less than {chosen.min_saving:.1%} of the held-out target tokens "
+            "(vocabulary.min_saving)"
+        )
+    if expansion.num_new == chosen.max_new_tokens:
+        return "more would pay, and are not allowed (vocabulary.max_new_tokens)"
+    return f"no other pair occurs {chosen.min_count} times and is admitted (vocabulary.min_count)"
 
 
 def _vocabulary_rows(

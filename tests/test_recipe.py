@@ -183,3 +183,28 @@ def test_differences_are_listed_by_path(recipe: Recipe) -> None:
     other = recipe.model_copy(update={"seed": 5})
     assert differing_paths(recipe, other) == ["seed: 0 → 5"]
     assert differing_paths(recipe, recipe) == []
+
+
+def test_files_of_vocabulary_and_init_methods_are_seen_from_the_recipe(tmp_path):
+    for name in ("second.json", "words.vec", "donor"):
+        (tmp_path / name).write_text("x")
+    text = """
+name: x
+base_model: org/model
+languages: {source: en, target: eu}
+corpora: {eu: {path: eu}, en: {path: en}}
+vocabulary: {second_tokenizer: second.json}
+embeddings:
+  input: {name: omp, donor: donor}
+  choose: [mean, {name: similarity, vectors: words.vec}, {input: {name: omp, donor: donor}, output: mean}]
+stages: [{name: a, tokens: 1M, mix: {eu: 1.0}, lr: {peak: 1e-3}}]
+"""
+    (tmp_path / "r.yaml").write_text(text)
+    recipe = load_recipe(tmp_path / "r.yaml")
+    assert recipe.vocabulary.second_tokenizer == str(tmp_path / "second.json")
+    assert recipe.embeddings.input.options == {"donor": str(tmp_path / "donor")}
+    named, pair = recipe.embeddings.choose[1:]
+    assert named.input.options == {"vectors": str(tmp_path / "words.vec")}
+    assert (pair.input.options, pair.output.name) == ({"donor": str(tmp_path / "donor")}, "mean")
+    far = load_recipe(tmp_path / "r.yaml", ["vocabulary.second_tokenizer=org/other"])
+    assert far.vocabulary.second_tokenizer == "org/other"

@@ -39,7 +39,7 @@ languages: {{source: {source}, target: {target}}}
 
 corpora:
 {corpora}
-vocabulary: {{method: expand, new_tokens: 2000}}   # keep | expand
+vocabulary: {{method: expand, new_tokens: 2000}}   # a number or auto; keep | expand | replace
 embeddings: {{input: subword_mean}}                # `lingraft list init-methods`
 
 stages:

@@ -46,7 +46,7 @@ def parse_recipe(text: str, source: str) -> Recipe:
 
 
 def _make_paths_absolute(raw: dict[str, Any], folder: Path) -> None:
-    """Read relative corpus and model paths from the recipe's own folder; hub names are left alone."""
+    """Read relative paths from the recipe's own folder; hub names, and words that are no file there, are left alone."""
     folder = folder.resolve()
     corpora = raw.get("corpora")
     for corpus in corpora.values() if isinstance(corpora, dict) else ():
@@ -56,9 +56,31 @@ def _make_paths_absolute(raw: dict[str, Any], folder: Path) -> None:
                 corpus["path"] = str(folder / given)
             elif isinstance(given, list):
                 corpus["path"] = [str(folder / item) if isinstance(item, str) else item for item in given]
-    base = raw.get("base_model")
-    if isinstance(base, str) and (base.startswith(".") or (folder / base).exists()):
-        raw["base_model"] = str(folder / base)
+    _make_absolute(raw, "base_model", folder)
+    _make_absolute(raw.get("vocabulary"), "second_tokenizer", folder)
+    for options in _init_options(raw.get("embeddings")):
+        for name in options.keys() - {"name"}:
+            _make_absolute(options, name, folder)
+
+
+def _make_absolute(part: Any, name: str, folder: Path) -> None:
+    value = part.get(name) if isinstance(part, dict) else None
+    if isinstance(value, str) and value and (value.startswith(".") or (folder / value).exists()):
+        part[name] = str(folder / value)
+
+
+def _init_options(embeddings: Any) -> Iterator[dict[str, Any]]:
+    """Yield every mapping of options of an init method: files that methods read are named there."""
+    if not isinstance(embeddings, dict):
+        return
+    candidates = embeddings.get("choose")
+    for pair in (embeddings, *(candidates if isinstance(candidates, list) else ())):
+        if isinstance(pair, dict):
+            yield from (side for side in (pair.get("input"), pair.get("output"), pair) if _has_options(side))
+
+
+def _has_options(side: Any) -> bool:
+    return isinstance(side, dict) and "name" in side
 
 
 def _validate(document: LinedValue) -> Recipe:

@@ -128,7 +128,9 @@ def test_vocabulary_alone_needs_no_weights(make_recipe, tmp_path, tied_folder):
     (tmp_path / "bare" / "tokenizer.json").write_bytes((tied_folder / "tokenizer.json").read_bytes())
     run = expand_tokenizer(make_recipe(f"base_model={tmp_path / 'bare'}"), tmp_path / "run")
     whole = adapt(make_recipe(), tmp_path / "whole", until="vocabulary")
-    assert run.path("vocabulary", "tokenizer.json").read_text() == whole.path("vocabulary", "tokenizer.json").read_text()
+    assert (
+        run.path("vocabulary", "tokenizer.json").read_text() == whole.path("vocabulary", "tokenizer.json").read_text()
+    )
     file = make_recipe(f"base_model={tmp_path / 'bare' / 'tokenizer.json'}")
     again = expand_tokenizer(file, tmp_path / "file")
     assert expansion_of(again)["new_sha256"] == expansion_of(run)["new_sha256"]
@@ -144,7 +146,9 @@ def test_auto_stops_by_its_rule_and_says_so(make_recipe, tmp_path, monkeypatch):
     stored = expansion_of(run)
     assert 64 == stored["num_new"] < stored["record"]["learned"]
     assert any("a further thousand would save less than 90.0%" in note for note in notes.notes)
-    capped = adapt(make_recipe(*auto, "vocabulary.max_new_tokens=8"), tmp_path / "cap", until="vocabulary", progress=notes)
+    capped = adapt(
+        make_recipe(*auto, "vocabulary.max_new_tokens=8"), tmp_path / "cap", until="vocabulary", progress=notes
+    )
     assert expansion_of(capped)["num_new"] == 8
     assert any("more would pay, and are not allowed (vocabulary.max_new_tokens)" in note for note in notes.notes)
 

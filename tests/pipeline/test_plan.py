@@ -90,9 +90,15 @@ def test_replacement_adds_no_rows(make_recipe):
     ("override", "message"),
     [
         ("embeddings.input={name: omp, donor: nowhere}", r"embeddings\.input\.donor: there is no 'nowhere'"),
-        ("embeddings.input={name: subword_mean, weights: lenght}", r"embeddings\.input\.weights: .*did you mean 'length'"),
+        (
+            "embeddings.input={name: subword_mean, weights: lenght}",
+            r"embeddings\.input\.weights: .*did you mean 'length'",
+        ),
         ("embeddings.input=similarity", r"embeddings\.input: 'similarity' needs exactly one of vectors, encoder"),
-        ("embeddings.input={name: focus, engine: fasttext}", r"embeddings\.input: 'focus' needs the package 'fasttext'"),
+        (
+            "embeddings.input={name: focus, engine: fasttext}",
+            r"embeddings\.input: 'focus' needs the package 'fasttext'",
+        ),
         ("embeddings.choose=[subword_men]", r"embeddings\.choose\.0\.input: unknown init method"),
         ("embeddings.choose=[{input: mean, output: zero}]", r"embeddings\.choose\.0\.output: 'zero' differs"),
         ("embeddings.calibrate=true", r"embeddings\.calibrate: True is for the input rows of untied models"),

@@ -1,7 +1,15 @@
 """The vocabulary room: from a base tokenizer and text to an expanded tokenizer that has proved itself."""
 
 from lingraft.vocabulary.admission import LearnOptions, LearnTexts
-from lingraft.vocabulary.audit import DIFFICULT, AuditTexts, Drift, Gate, audit_expansion, refuse_failed_gates, segmentation_drift
+from lingraft.vocabulary.audit import (
+    DIFFICULT,
+    AuditTexts,
+    Drift,
+    Gate,
+    audit_expansion,
+    refuse_failed_gates,
+    segmentation_drift,
+)
 from lingraft.vocabulary.curve import PARALLEL, FertilityCurve
 from lingraft.vocabulary.expand import candidates_from, expand_vocabulary, refuse_unexpandable
 from lingraft.vocabulary.expansion import (

@@ -131,6 +131,7 @@ report.reading
 report.charts
 report.blocks
 report.evidence
+report.growth
 report.provenance
 report.card
 report.page

@@ -76,11 +76,9 @@ def _init_options(embeddings: Any) -> Iterator[dict[str, Any]]:
     candidates = embeddings.get("choose")
     for pair in (embeddings, *(candidates if isinstance(candidates, list) else ())):
         if isinstance(pair, dict):
-            yield from (side for side in (pair.get("input"), pair.get("output"), pair) if _has_options(side))
-
-
-def _has_options(side: Any) -> bool:
-    return isinstance(side, dict) and "name" in side
+            for side in (pair.get("input"), pair.get("output"), pair):
+                if isinstance(side, dict) and "name" in side:
+                    yield side
 
 
 def _validate(document: LinedValue) -> Recipe:

@@ -85,5 +85,5 @@ def test_t4_moved_control_tokens_and_changed_chats_are_refused(qwen, tmp_path):
 def test_a_tokenizer_that_no_class_reads_rightly_is_refused(qwen, tmp_path):
     new = grown(qwen, tmp_path / "new")
     shutil.copyfile(qwen / "tokenizer.json", tmp_path / "new" / "tokenizer.json")
-    with pytest.raises(ModelError, match="AutoTokenizer gives other ids than tokenizer.json"):
+    with pytest.raises(ModelError, match=r"AutoTokenizer gives other ids than tokenizer\.json"):
         settle_tokenizer_class(tmp_path / "new", new)

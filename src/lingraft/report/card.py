@@ -145,7 +145,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _making(record: RunRecord, recipe: Recipe) -> str:
     head = ("stage", "trains", "tokens", "mix", "learning rate", "weights averaged")
-    began = _code(recipe.embeddings.candidates[0].label)
+    began = _code(str(record.step("embeddings").get("methods") or recipe.embeddings.candidates[0].label))
     new = f"New rows began as `{began}`. " if recipe.vocabulary.method != "keep" else ""
     stages = _table(head, [_stage(stage) for stage in recipe.stages])
     return f"{stages}\n\n{new}Precision {recipe.precision}, seed {recipe.seed}."
@@ -189,9 +189,26 @@ def _vocabulary(record: RunRecord, recipe: Recipe) -> str:
         return "The record of the expansion is missing."
     passed = sum(gate.get("passed") is True for gate in record.gates)
     padded = f"; the matrices have {rows:,} rows, the rest padding" if isinstance(rows, int) else ""
+    if record.expansion.get("method") == "replace":
+        came = (
+            f"{new:,} of the {old:,} tokens of the base model gave way to as many new ones{padded}; expansion.json of "
+            "the run lists them. All other ids are unchanged."
+        )
+    else:
+        came = f"{new:,} tokens were added to the {old:,} of the base model{padded}. Ids of old tokens are unchanged."
     return (
-        f"{new:,} tokens were added to the {old:,} of the base model{padded}. Ids of old tokens are "
-        f"unchanged. {passed} of {len(record.gates)} checks of the vocabulary passed."
+        f"{came} {passed} of {len(record.gates)} checks of the vocabulary passed. The tokenizer is tokenizer.json alone: "
+        f"a tokenizer.model would be another one, and is not shipped.{_changed_pattern(record)}"
+    )
+
+
+def _changed_pattern(record: RunRecord) -> str:
+    facts = record.expansion.get("record")
+    if not isinstance(facts, dict) or "pre_tokenizer" not in facts:
+        return ""
+    return (
+        " The pattern that cuts text into words was changed so that it keeps marks in words; converters to GGUF do not "
+        "know it."
     )
 
 

@@ -17,6 +17,7 @@ from lingraft.report.blocks import (
 )
 from lingraft.report.charts import fertility_chart
 from lingraft.report.escaping import Html, element, isolated, join, visible
+from lingraft.report.growth import curve_chart, growth_facts, rows_facts
 from lingraft.report.reading import RunRecord
 from lingraft.report.rows import last_trained
 
@@ -47,10 +48,10 @@ def provenance_sections(records: Sequence[RunRecord], figures: Figures) -> list[
 
 
 def _vocabulary(records: Sequence[RunRecord], figures: Figures) -> Html:
-    chart = fertility_chart(records)
-    include = "fertility|tokens_per_byte|segmentation_drift|new_token_mass|norm/.*"
+    charts = [chart for chart in (fertility_chart(records), curve_chart(records)) if chart]
+    include = "fertility|tokens_per_(byte|character)|segmentation_drift.*|new_token_mass|new_token_nats|norm/.*"
     return join(
-        figures.grid([chart]) if chart else nothing("Fertility was not measured."),
+        figures.grid(charts) if charts else nothing("Fertility was not measured."),
         measured_table(records, include, "Vocabulary before and after"),
         side_by_side(records, _tokens),
     )
@@ -63,7 +64,8 @@ def _tokens(record: RunRecord) -> Html:
     chips = element("ul", (_token(token) for token in tokens[:_TOKENS_SHOWN]), class_="tokens")
     words = f"{min(len(tokens), _TOKENS_SHOWN)} of {len(tokens):,} new tokens, with how often each was seen"
     shown = join(element("h3", words), chips) if tokens else nothing("No new tokens are recorded.")
-    return join(definitions(counts) if counts else "", _gates(record), shown)
+    facts = growth_facts(record), rows_facts(record)
+    return join(definitions(counts) if counts else "", *facts, _gates(record), shown)
 
 
 def _token(token: Mapping[str, Any]) -> Html:
@@ -79,12 +81,18 @@ def _gates(record: RunRecord) -> Html:
     rows = [
         (
             str(gate.get("name", "unnamed")),
-            "✓ passed" if gate.get("passed") is True else "✕ failed",
+            _verdict(gate),
             *(_clipped(_text_of(gate.get(key)), 200) for key in ("expected", "found", "evidence")),
         )
         for gate in record.gates
     ]
     return table("Checks that the vocabulary had to pass", ("check", "result", "expected", "found", "evidence"), rows)
+
+
+def _verdict(gate: Mapping[str, Any]) -> str:
+    if gate.get("passed") is True:
+        return "✓ passed"
+    return "! warning" if gate.get("stops") is False else "✕ failed"
 
 
 def _text_of(value: Any) -> str:

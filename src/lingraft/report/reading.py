@@ -7,7 +7,7 @@ a file is absent or broken, and every such case is written down in :attr:`RunRec
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ _PARTS = {
     "vocabulary/gates.json": "the vocabulary's checks",
     "samples.jsonl": "samples before and after",
 }
+_STEPS = ("embeddings", "bakeoff")
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class RunRecord:
         samples: the same prompts before and after.
         corpora: the data report of each corpus, by its name.
         missing: what is not there, in words.
+        steps: what some steps recorded, by their names.
     """
 
     name: str
@@ -53,6 +55,11 @@ class RunRecord:
     samples: tuple[Mapping[str, Any], ...]
     corpora: Mapping[str, Mapping[str, Any]]
     missing: tuple[str, ...]
+    steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def step(self, name: str) -> Mapping[str, Any]:
+        """What a step recorded; nothing where it was not done."""
+        return self.steps.get(name, {})
 
     @property
     def source(self) -> str | None:
@@ -96,6 +103,7 @@ def read_record(folder: Path) -> RunRecord:
         samples=_mappings(samples),
         corpora=_read_corpora(folder / "corpora", missing),
         missing=tuple(missing),
+        steps={name: _read_step(folder / "steps" / f"{name}.json", missing) for name in _STEPS},
     )
 
 
@@ -148,6 +156,11 @@ def _read_json(path: Path, part: str, missing: list[str]) -> Any:
     except (ValueError, RecursionError) as error:
         missing.append(f"{part}: damaged ({type(error).__name__}).")
         return None
+
+
+def _read_step(path: Path, missing: list[str]) -> Mapping[str, Any]:
+    marker = _read_json(path, f"steps/{path.name}", missing) if path.is_file() else None
+    return _mapping(_mapping(marker).get("record"))
 
 
 def _read_corpora(folder: Path, missing: list[str]) -> dict[str, Mapping[str, Any]]:

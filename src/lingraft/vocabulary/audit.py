@@ -334,7 +334,7 @@ def _lossless(expansion: VocabularyExpansion, texts: Sequence[str]) -> Gate:
     for batch in batches_of(texts, 256):
         encoded = zip(batch, expansion.old.encode_batch(batch), expansion.new.encode_batch(batch), strict=True)
         for text, before, after in encoded:
-            # A run of unknown characters may be one id, so numbers of them do not compare; and their text is lost anyway.
+            # A run of unknown characters may be one id, so their numbers do not compare; their text is lost anyway.
             if unknown in before:
                 continue
             if unknown in after or expansion.new.decode(after) != expansion.old.decode(before):

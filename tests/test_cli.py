@@ -203,6 +203,33 @@ def test_expand_makes_a_model_that_plain_transformers_loads(recipe, tmp_path):
     assert not (tmp_path / "run" / "stages").exists()
 
 
+def test_expand_without_weights_makes_the_tokenizer_and_shows_the_curve(recipe, tmp_path, tied_folder):
+    (tmp_path / "bare").mkdir()
+    shutil.copyfile(tied_folder / "tokenizer.json", tmp_path / "bare" / "tokenizer.json")
+    words = ("--to", tmp_path / "run", "--vocabulary-only", "--curve", "--set", f"base_model={tmp_path / 'bare'}")
+    said = lingraft("expand", recipe, *words)
+    assert (said.code, (tmp_path / "run" / "vocabulary" / "tokenizer.json").is_file()) == (0, True)
+    assert "fertility over new tokens (eu, counted on" in said.out.replace("\n", " ")
+    assert re.search(r"^│ +32 │ +\d\.\d{3} │", said.out, re.MULTILINE)
+    assert said.out.splitlines()[-1] == f"gates: {tmp_path / 'run' / 'vocabulary' / 'gates.json'}"
+    assert "config.json" in refused("expand", recipe, "--to", tmp_path / "other", *words[4:])
+
+
+def test_bakeoff_shows_every_candidate_and_marks_the_best(recipe, tmp_path):
+    chosen = ("--set", "embeddings.choose=[subword_mean, zero]", "--set", "embeddings.choose_steps=2")
+    said = lingraft("bakeoff", recipe, "--to", tmp_path / "run", *chosen, "--set", "embeddings.max_source_mass=1")
+    assert said.code == 0, said.err
+    lines = [line for line in said.out.splitlines() if line.startswith("│")]
+    assert len(lines) == 2
+    assert lines[0].startswith("│ → ")
+    assert not lines[1].startswith("│ → ")
+    assert all(len(re.findall(r"\d\.\d{4} / \d\.\d{4}", line)) == 3 for line in lines)
+
+
+def test_bakeoff_without_candidates_says_how_to_give_them(recipe, tmp_path):
+    assert "embeddings.choose: no candidates are given" in refused("bakeoff", recipe, "--to", tmp_path / "run")
+
+
 def test_eval_prints_bits_per_byte_with_an_interval(finished, corpora_folder):
     text = corpora_folder / "eu.jsonl"
     values = []
@@ -285,7 +312,15 @@ def test_export_of_a_damaged_model_leaves_nothing(finished, tmp_path):
     [
         (
             "init-methods",
-            ["align(", "focus(", "gaussian(", "linear_map(donor, ridge=0.0)", "mean(", "normal_per_dimension(", "omp(donor,"]
+            [
+                "align(",
+                "focus(",
+                "gaussian(",
+                "linear_map(donor, ridge=0.0)",
+                "mean(",
+                "normal_per_dimension(",
+                "omp(donor,",
+            ]
             + ["random_normal(std=0.02)", "similarity(", "subword_mean(", "token_distillation(", "wechsel(", "zero("],
         ),
         ("mix-schedules", ["constant(mix)", "step(at, before, after)"]),
@@ -368,7 +403,8 @@ def test_help_names_every_verb_and_is_fast():
         check=True,
     )
     assert time.perf_counter() - start < 3.0  # 0.3 s on an idle machine
-    verbs = ["init", "plan", "run", "expand", "eval", "probe", "diagnose", "generate", "report", "export", "list"]
+    verbs = ["init", "plan", "run", "expand", "bakeoff", "eval", "probe", "diagnose", "generate", "report", "export"]
+    verbs += ["merge", "list"]
     assert [verb for verb in verbs if not re.search(rf"^\s+{verb}\s{{2,}}\S", done.stdout, re.MULTILINE)] == []
 
 

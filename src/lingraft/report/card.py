@@ -197,8 +197,8 @@ def _vocabulary(record: RunRecord, recipe: Recipe) -> str:
     else:
         came = f"{new:,} tokens were added to the {old:,} of the base model{padded}. Ids of old tokens are unchanged."
     return (
-        f"{came} {passed} of {len(record.gates)} checks of the vocabulary passed. The tokenizer is tokenizer.json alone: "
-        f"a tokenizer.model would be another one, and is not shipped.{_changed_pattern(record)}"
+        f"{came} {passed} of {len(record.gates)} checks of the vocabulary passed. The tokenizer is tokenizer.json "
+        f"alone: a tokenizer.model would be another one, and is not shipped.{_changed_pattern(record)}"
     )
 
 

@@ -182,7 +182,7 @@ def show_curve(curve: FertilityCurve, console: Console) -> None:
 def show_tastings(tastings: Sequence["Tasting"], chosen: str, console: Console) -> None:
     """Print the bake-off: bits per byte of target and source after each number of steps, the best candidate first."""
     table = Table(title="bake-off: bits per byte of target / source after so many steps", title_justify="left")
-    table.add_column("init methods")
+    table.add_column("init methods", overflow="fold")
     steps = sorted({step for tasting in tastings for step in tasting.target})
     for step in steps:
         table.add_column(f"{step}", justify="right")

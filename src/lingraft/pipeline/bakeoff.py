@@ -90,12 +90,14 @@ def choose_init(
     if all(tasting.failure for tasting in found):
         reasons = "; ".join(f"{tasting.label}: {tasting.failure}" for tasting in found)
         raise ModelError(f"embeddings.choose: no candidate could be tried ({reasons})")
-    best = min(range(len(found)), key=lambda n: found[n].last)
+    order = sorted(range(len(found)), key=lambda n: found[n].last)
+    best = order[0]
     run.forget_measurements_of("bakeoff")
     run.measure([row for tasting in found for row in _rows(recipe, tasting)])
     record = {"chosen": found[best].label, "tastings": [_as_dict(tasting) for tasting in found]}
     run.step("bakeoff", {"record": fingerprint(record)}, lambda: record)
-    progress.note(f"bake-off: {found[best].label} has the fewest target bits per byte ({found[best].last:.4f})")
+    told = ", ".join(f"{found[n].label} {found[n].last:.4f}" for n in order if not found[n].failure)
+    progress.note(f"bake-off, target bits per byte: {told}; {found[best].label} fills the rows")
     return candidates[best]
 
 

@@ -2,9 +2,10 @@
 
     python benchmarks/learning_scale.py BASE [--megabytes 100] [--tokens 32000] [--text FILE.jsonl.zst ...]
 
-BASE is a folder with a tokenizer.json, or that file. Without ``--text`` the text is made: words of random syllables, drawn
-by Zipf's law from 800,000 types, which is more types than real text of that size has, and so the harder case. Runs in a
-process of its own; prints seconds, the peak of resident memory in bytes above an empty interpreter's, and what came out.
+BASE is a folder with a tokenizer.json, or that file. Without ``--text`` the text is made: words of random syllables,
+drawn by Zipf's law from 800,000 types, which is more types than real text of that size has, and so the harder case.
+Runs in a process of its own; prints seconds, the peak of resident memory in bytes above an empty interpreter's, and
+what came out.
 """
 
 import argparse

@@ -12,6 +12,9 @@ English: ``libreoffice-help``, ``gnome-help`` and one half of ``wikipedia-paragr
 other half and all other sources are held out, at most ``--megabytes`` of each. Documents that hold the target's script
 are left out where it is not English's own, and counted. Code: Python files of the standard library, or of ``--code``.
 
+Where the pattern was patched, a row shows what comes of it without; where the target has a script of its own, a row
+shows what comes of learning on the text without its words of other scripts (names, commands).
+
 The baselines take the first N tokens of a fresh tokenizer (trained on the same text by the tokenizers library, with the
 base's normaliser and pre-tokenizer) that the base lacks. They are given the same pattern as ours, patched or not.
 
@@ -31,6 +34,7 @@ otherwise than with the old tokenizer. *time*: encoding held-out target text, ov
 import argparse
 import io
 import json
+import re
 import sysconfig
 import time
 import zlib
@@ -51,6 +55,7 @@ from lingraft.vocabulary import (
     AuditTexts,
     LearnOptions,
     TokenizerFile,
+    VocabularyExpansion,
     audit_expansion,
     audit_words,
     dominant_scripts,
@@ -59,6 +64,7 @@ from lingraft.vocabulary import (
     segmentation_drift,
 )
 from lingraft.vocabulary.audit import DIFFICULT
+from lingraft.vocabulary.scripts import script_of
 from lingraft.vocabulary.tokenizer_file import spelling_to_bytes
 
 ROOT = Path(__file__).parents[1]
@@ -177,28 +183,54 @@ class Fresh:
     seconds: float
 
 
-def ours(old: TokenizerFile, texts: Texts, count: int, patch: str = "auto") -> Expanded:
-    """Return the expansion by lingraft; the pattern is patched where a run of lingraft would do so."""
-    began = time.perf_counter()
-    start = patched_base(old, texts.learning, patch)
-    options = LearnOptions(count, pinned_scripts=texts.pinned)
-    found = expand_vocabulary(start, texts.learning, texts.protected, options)
-    seconds = time.perf_counter() - began
+def ours(old: TokenizerFile, texts: Texts, count: int) -> Expanded:
+    """Return the expansion by lingraft, with the gates that failed; the pattern is patched where a run would do so."""
+    start, began = patched_base(old, texts.learning), time.perf_counter()
+    found, seconds = _grown(start, texts.learning, texts, count), time.perf_counter() - began
     audited = AuditTexts(
         texts.held_out, texts.protected, texts.english, pinned_scripts=texts.pinned, learning=texts.learning
     )
     gates = {gate.name: gate.found for gate in audit_expansion(found, audited) if not gate.passed}
-    new = {token.id: token.spelling for token in found.new_tokens}
     way = "lingraft" if start is old else "lingraft, patched"
-    return Expanded(way if patch == "auto" else "lingraft, unpatched", found.new, new, seconds, {"failed": gates})
+    return Expanded(way, found.new, _spelled(found), seconds, {"failed": gates})
 
 
-def patched_base(old: TokenizerFile, learning: list[str], patch: str = "auto") -> TokenizerFile:
+def other_settings(old: TokenizerFile, texts: Texts, count: int) -> Iterator[Expanded]:
+    """Yield lingraft's expansion without the patch, and of text without words of other scripts, where that differs."""
+    start = patched_base(old, texts.learning)
+    began = time.perf_counter()
+    if start is not old:
+        found = _grown(old, texts.learning, texts, count)
+        yield Expanded("lingraft, unpatched", found.new, _spelled(found), time.perf_counter() - began)
+    began = time.perf_counter()
+    if texts.pinned:
+        found = _grown(start, [own_words(text, texts.pinned) for text in texts.learning], texts, count)
+        yield Expanded("lingraft, own script only", found.new, _spelled(found), time.perf_counter() - began)
+
+
+def _grown(start: TokenizerFile, learning: list[str], texts: Texts, count: int) -> VocabularyExpansion:
+    return expand_vocabulary(start, learning, texts.protected, LearnOptions(count, pinned_scripts=texts.pinned))
+
+
+def _spelled(found: VocabularyExpansion) -> dict[int, str]:
+    return {token.id: token.spelling for token in found.new_tokens}
+
+
+def own_words(text: str, scripts: frozenset[str]) -> str:
+    """Return a text with line breaks in place of words that hold no letter of the scripts."""
+
+    def kept(found: re.Match[str]) -> str:
+        word = found[0]
+        own = any(script_of(character) in scripts for character in word)
+        return word if own or not any(map(str.isalpha, word)) else "\n"
+
+    return re.sub(r"\S+", kept, text)
+
+
+def patched_base(old: TokenizerFile, learning: list[str]) -> TokenizerFile:
     """Return the tokenizer that grows: with a pattern that keeps marks in words, where the script needs it."""
-    recipe = load_recipe(ROOT / "recipes" / "demo.yaml")
-    chosen = recipe.vocabulary.model_copy(update={"pre_tokenizer": patch})
+    recipe = load_recipe(ROOT / "recipes" / "demo.yaml")  # vocabulary.pre_tokenizer is auto there
     audited = _first_bytes(learning, 5e6)
-    recipe = recipe.model_copy(update={"vocabulary": chosen})
     return patched_tokenizer(old, audit_words(old, audited), audited, recipe)
 
 
@@ -387,10 +419,8 @@ def by_proto(start: TokenizerFile, fresh: Fresh, texts: Texts) -> Iterator[Expan
 
 def ways(old: TokenizerFile, texts: Texts, count: int) -> Iterator[Expanded]:
     """Yield the tokenizer expanded in every way that there is for its family."""
-    mine = ours(old, texts, count)
-    yield mine
-    if mine.way == "lingraft, patched":
-        yield ours(old, texts, count, "keep")
+    yield ours(old, texts, count)
+    yield from other_settings(old, texts, count)
     start = patched_base(old, texts.learning)
     fresh = train_fresh(start, texts.learning, count)
     yield by_add_tokens(start, fresh)

@@ -6,7 +6,7 @@
 
 DATA is laid out as ``LANGUAGE/SOURCE.jsonl.zst`` with ``id`` and ``text`` in each line, which is what
 ``scripts/build_corpora.py`` writes; further files of that kind may be put beside them, and are used. Of each file of a
-target language at most ``--megabytes`` are read. One document of twenty (by a hash of its id) is held out.
+target language at most ``--megabytes`` are read. One document of ten (by a hash of its id) is held out.
 
 English: ``libreoffice-help``, ``gnome-help`` and one half of ``wikipedia-paragraphs`` (by a hash) are protected; the
 other half and all other sources are held out, at most ``--megabytes`` of each. Documents that hold the target's script
@@ -120,8 +120,8 @@ def read_texts(data: Path, language: str, megabytes: float, sources: Sequence[st
     for path in sorted((data / language).glob("*.jsonl.zst")):
         if not sources or path.name.split(".")[0] in sources:
             documents += read_source(path, megabytes)
-    learning = [text for name, text in documents if _part(name, 20)]
-    held_out = [text for name, text in documents if not _part(name, 20)]
+    learning = [text for name, text in documents if _part(name, 10)]
+    held_out = [text for name, text in documents if not _part(name, 10)]
     protected, unseen = read_english(data / "en", megabytes)
     pinned = frozenset(dominant_scripts(learning) - dominant_scripts(protected))
     unmixed = AuditTexts(target=(), protected=(), source=(), pinned_scripts=pinned).unmixed(unseen)

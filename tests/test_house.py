@@ -52,6 +52,7 @@ corpus.loader
 corpus
 
 vocabulary.scripts
+vocabulary.english_sample
 vocabulary.tokenizer_file
 vocabulary.pre_tokenizer
 vocabulary.normaliser
@@ -123,6 +124,7 @@ measure.probes
 measure
 
 report.escaping
+report.lenient
 report.rows
 report.changes
 report.summary
@@ -132,6 +134,7 @@ report.charts
 report.blocks
 report.evidence
 report.growth
+report.new_rows
 report.provenance
 report.card
 report.page

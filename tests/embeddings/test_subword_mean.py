@@ -180,3 +180,22 @@ def test_o21_rows_that_are_too_long_are_seen_in_both_numbers(learned_folder, exp
     assert mass > 0.2
     assert rise > 1.0
     assert rise > -0.8 * math.log(1 - mass)
+
+
+@pytest.mark.peers
+def test_parity_with_mergekit(expansion, tokenizer_text, tmp_path):
+    """The uniform mean is mergekit's ``mean``.
+
+    Its other weightings differ by name: ``weighted_mean`` counts up from 1 where ``early`` and ``late`` are exponential,
+    and gives the first piece of input rows most, against what it says of itself.
+    """
+    peer = pytest.importorskip("mergekit.tokensurgeon.subword")
+    from transformers import PreTrainedTokenizerFast
+
+    (tmp_path / "tokenizer.json").write_text(tokenizer_text, encoding="utf-8")
+    base = PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    old = torch.randn(expansion.num_old, 16, generator=torch.Generator().manual_seed(0))
+    names = [token.text(expansion.new) for token in expansion.new_tokens]
+    theirs = peer.subword_approximate(old, names, False, base)
+    ours = subword_mean(InitContext(expansion, old, "input", torch.Generator()))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)

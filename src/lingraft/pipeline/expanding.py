@@ -17,6 +17,7 @@ from lingraft.pipeline.settings import learn_options, patched_tokenizer
 from lingraft.recipe import Recipe
 from lingraft.run import Run, publish_folder
 from lingraft.vocabulary import (
+    ENGLISH_SAMPLE,
     PARALLEL,
     AuditTexts,
     TokenizerFile,
@@ -103,7 +104,8 @@ def _read_texts(run: Run, recipe: Recipe) -> _Texts:
         for language in grown
     }
     protected = _sample(run, others, limit)
-    protected = replace(protected, texts=[*protected.texts, *_probe_prompts(recipe)])
+    english = () if "en" in grown else ENGLISH_SAMPLE
+    protected = replace(protected, texts=[*protected.texts, *english, *_probe_prompts(recipe)])
     spoken = dict.fromkeys([*grown, recipe.languages.source])
     held_out = {language: list(texts_of(run, recipe, language, "validation")) for language in spoken}
     learning = (text for sample in targets.values() for text in sample.texts)

@@ -11,6 +11,7 @@ from lingraft.vocabulary.audit import (
     segmentation_drift,
 )
 from lingraft.vocabulary.curve import PARALLEL, FertilityCurve
+from lingraft.vocabulary.english_sample import ENGLISH_SAMPLE
 from lingraft.vocabulary.expand import candidates_from, expand_vocabulary, refuse_unexpandable
 from lingraft.vocabulary.expansion import (
     NewToken,
@@ -27,6 +28,7 @@ from lingraft.vocabulary.tokenizer_file import TokenizerFile
 
 __all__ = [
     "DIFFICULT",
+    "ENGLISH_SAMPLE",
     "PARALLEL",
     "AuditTexts",
     "Drift",

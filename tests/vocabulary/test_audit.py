@@ -1,6 +1,7 @@
 """Every gate passes a sound expansion and stops the one damage that it is there for."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from lingraft.vocabulary import (
     segmentation_drift,
 )
 from lingraft.vocabulary import audit as audit_module
+from lingraft.vocabulary import growth as growth_module
 
 
 def texts_of(folder, language):
@@ -311,3 +313,147 @@ def test_random_strings_are_always_the_same_and_hold_no_surrogates():
     strings = audit_module.random_strings(50)
     assert strings == audit_module.random_strings(50) != audit_module.random_strings(50, seed=1)
     assert all(len(s) == 24 and s.encode() for s in strings)
+
+
+def test_unused_tokens_are_a_warning_and_no_stop(expansion, texts):
+    """Five per cent may be unused: of 40 tokens two; a third is one too many, and the run goes on."""
+    uses = expansion.new.encode_batch(texts.target)
+    unused = [token for token in expansion.new_tokens if not any(token.id in ids for ids in uses)]
+    gate = gate_of(expansion, replace(texts, learning=texts.target), "T7")
+    assert gate.found == f"{len(unused)} of 40 unused on the text they were learned from"
+    assert (gate.passed, gate.stops) == (len(unused) <= 2, False)
+    nowhere = gate_of(expansion, replace(texts, learning=["the cell"]), "T7")
+    assert nowhere.found.startswith("40 of 40 unused")
+    refuse_failed_gates([nowhere])
+    bare = [token.text(expansion.new) for token in expansion.new_tokens]
+    assert [gate_of(expansion, replace(texts, learning=bare[n:]), "T7").passed for n in (0, 2, 3)] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_unused_is_counted_on_the_learning_text_and_not_on_the_held_out(expansion, texts):
+    everything = [token.text(expansion.new) for token in expansion.new_tokens]
+    assert gate_of(expansion, replace(texts, target=["qz"], learning=everything), "T7").found.startswith("0 of 40")
+
+
+@pytest.mark.parametrize(("different", "passed"), [(0, True), (1, False)])
+def test_learner_that_saw_other_words_is_caught(expansion, texts, different, passed):
+    record = dict(expansion.record) | {"simulation": {"compared": 9, "different": different}}
+    gate = gate_of(replace(expansion, record=record), texts, "T5 simulation")
+    assert (gate.passed, gate.stops, gate.found) == (passed, True, f"{different} of 9 words differ")
+
+
+def test_simulation_is_measured_on_the_file_itself(bases, basque_lines, monkeypatch):
+    """A merge that the learner made and the file lacks shows in the words that were compared."""
+    whole = growth_module._assembled
+
+    def without_the_last(start, merges, style):
+        made = whole(start, merges, style)
+        model = made.raw["model"] | {"merges": made.raw["model"]["merges"][:-1]}
+        return TokenizerFile(json.dumps(made.raw | {"model": model}), "broken")
+
+    monkeypatch.setattr(growth_module, "_assembled", without_the_last)
+    grown = expand_vocabulary(bases["pair"], basque_lines[:200], [], LearnOptions(1, min_count=5))
+    assert 0 < grown.record["simulation"]["different"] < grown.record["simulation"]["compared"]
+    assert "T5 simulation exact" in failed(grown, AuditTexts(basque_lines[:50], [], []))
+
+
+def test_o06_normaliser_that_deletes_the_vowels_of_hindi_stops_the_run(bases):
+    """कु loses its dependent vowel; Basque, which is written without marks, may use the same base."""
+    stripping = {"type": "Sequence", "normalizers": [{"type": "NFD"}, {"type": "StripAccents"}]}
+    base = TokenizerFile(json.dumps(bases["pair"].raw | {"normalizer": stripping}), "x")
+    kept = keep_vocabulary(base)
+    gate = gate_of(kept, AuditTexts(["कुछ हिन्दी शब्द"], [], []), "marks kept")
+    assert (gate.passed, gate.stops) == (False, True)
+    assert gate.evidence[0].startswith("U+09")
+    with pytest.raises(GateError, match="marks kept: expected the normaliser deletes no mark"):
+        refuse_failed_gates([gate])
+    assert gate_of(kept, AuditTexts(["Dokumentu bat irekitzeko"], [], []), "marks kept").passed
+    sound = keep_vocabulary(bases["pair"])
+    assert gate_of(sound, AuditTexts(["कुछ हिन्दी शब्द"], [], []), "marks kept").passed
+
+
+def reached_in_text_only(tokenizer, spelling, text):
+    """Return an expansion by a token whose parts meet in a text, and not in its own spelling."""
+    pieces = tuple(tokenizer.encode_by_merges(spelling))
+    token = NewToken(tokenizer.num_ids, spelling, pieces, 1)
+    grown = tokenizer.extended([spelling], [tuple(text)])
+    return VocabularyExpansion("expand", tokenizer, grown, (token,))
+
+
+@pytest.mark.parametrize("inside", ["a{}", "{}a", " {}"])
+def test_o03_token_that_only_a_text_reaches_is_not_called_dead(tokenizer, texts, monkeypatch, inside):
+    """It is not built from its bare spelling, but comes out within a word or behind a space."""
+    grown = reached_in_text_only(tokenizer, "qz", ("q", "z"))
+    real, own = TokenizerFile.encode_batch, grown.new_ids[0]
+
+    def only_inside(self, given):
+        ids = real(self, given)
+        return [
+            [i for i in found if i != own or text == inside.format("qz")]
+            for text, found in zip(given, ids, strict=True)
+        ]
+
+    monkeypatch.setattr(TokenizerFile, "encode_all_by_merges", lambda self, spellings: [[0] for _ in spellings])
+    monkeypatch.setattr(TokenizerFile, "encode_batch", only_inside)
+    gate = audit_module._new_tokens_reachable(grown, Counter())
+    assert (gate.passed, gate.found) == (True, "0 of 1 unreachable; 1 only within text")
+
+
+def test_o03_token_that_the_learning_text_uses_is_not_called_dead(tokenizer, monkeypatch):
+    grown = reached_in_text_only(tokenizer, "qz", ("q", "z"))
+    monkeypatch.setattr(TokenizerFile, "encode_all_by_merges", lambda self, spellings: [[0] for _ in spellings])
+    monkeypatch.setattr(TokenizerFile, "encode_batch", lambda self, texts: [[0] for _ in texts])
+    assert audit_module._new_tokens_reachable(grown, Counter({grown.new_ids[0]: 1})).passed
+    gate = audit_module._new_tokens_reachable(grown, Counter())
+    assert (gate.passed, gate.found, gate.evidence) == (False, "1 of 1 unreachable", ("'qz'",))
+
+
+def test_o03_token_in_the_vocabulary_alone_is_dead(tokenizer, texts):
+    """The list of the case's other side: there is no way at all to it."""
+    token = NewToken(tokenizer.num_ids, "qzw", tuple(tokenizer.encode("qzw")), 1)
+    dead = VocabularyExpansion("expand", tokenizer, tokenizer.extended(["qzw"], []), (token,))
+    gate = gate_of(dead, texts, "T1")
+    assert (gate.passed, gate.found, gate.evidence) == (False, "1 of 1 unreachable", ("'qzw'",))
+
+
+def test_source_that_holds_the_target_s_own_script_is_no_drift(bases, english_lines):
+    """Mixed text is meant to change, so it is left out, and the rest is held to its share."""
+    hindi = ["हिन्दी के शब्द"] * 9
+    options = LearnOptions(30, min_count=5, pinned_scripts=frozenset({"Devanagari"}))
+    grown = expand_vocabulary(bases["concat"], hindi, english_lines[:50], options)
+    mixed = AuditTexts(hindi, ["so हिन्दी", "a cell"], ["so हिन्दी", "so के", "a cell"])
+    assert not gate_of(grown, mixed, "T2 protected").passed
+    assert not gate_of(grown, mixed, "T2 source").passed
+    unmixed = replace(mixed, pinned_scripts=options.pinned_scripts)
+    assert gate_of(grown, unmixed, "T2 protected").found.endswith("in 0 of 1 documents changed")
+    assert gate_of(grown, unmixed, "T2 source").passed
+
+
+def test_drift_is_counted_in_tokens_that_are_gone_and_says_what_was_made(expansion):
+    """Three documents: unchanged, one join of two tokens, and two such joins."""
+    fresh = expansion.new_tokens[0]
+    text = fresh.text(expansion.new)
+    assert len(fresh.pieces) == 2
+    drift = segmentation_drift(expansion.old, expansion.new, ["e", text, f"{text}\n{text}"])
+    assert (drift.documents, drift.changed_documents, drift.tokens, drift.changed_tokens) == (3, 2, 1 + 2 + 5, 2 + 4)
+    assert drift.joined == ((text, 3),)
+    assert str(drift) == "6 of 8 tokens (75.0000%) in 2 of 3 documents changed"
+    nothing = segmentation_drift(expansion.old, expansion.new, [])
+    assert (nothing.token_share, nothing.document_share, nothing.evidence()) == (0, 0, ())
+
+
+@pytest.mark.parametrize("damage", ["lose", "add"])
+def test_replacement_must_fill_exactly_what_gave_way(bases, basque_lines, english_lines, damage):
+    options = LearnOptions(20, min_count=5, replace=True)
+    grown = expand_vocabulary(bases["concat"], basque_lines[:200], english_lines[:200], options)
+    texts = AuditTexts(basque_lines[:50], [], [])
+    assert gate_of(grown, texts, "sizes agree").passed
+    if damage == "lose":
+        broken = replace(grown, removed=grown.removed[1:])
+    else:
+        other = replace(grown.removed[0], id=5, spelling="'")
+        broken = replace(grown, removed=(other, *grown.removed))
+    assert "sizes agree" in failed(broken, texts)

@@ -172,3 +172,96 @@ def test_unfinished_character_only_of_a_pinned_script():
     assert is_well_formed(b"\xce", LearnOptions(1, pinned_scripts=GREEK))
     assert not is_well_formed(b"\xd0", LearnOptions(1, pinned_scripts=GREEK))
     assert not is_well_formed(b"\xce", LearnOptions(1))
+
+
+def slow_parity(targets, units, options):
+    """Return what learning must with several languages: at each step all is counted anew for the dearest language."""
+    words = {word: list(word) for corpus in targets.values() for word in corpus}
+    known, merges = dict(BYTES), []
+    while len(merges) < options.num_tokens:
+        cost = {
+            name: sum(len(words[w]) * n for w, n in corpus.items()) / units[name] for name, corpus in targets.items()
+        }
+        for name in sorted(targets, key=lambda name: -cost[name]):
+            found = Counter()
+            for word, n in targets[name].items():
+                for pair in pairwise(words[word]):
+                    found[pair] += n
+            joins = ((-n, pair) for pair, n in found.items() if n >= options.min_count)
+            fresh = [
+                (count, pair, raw)
+                for count, pair in joins
+                if (raw := known[pair[0]] + known[pair[1]]) not in known.values() and is_well_formed(raw, options)
+            ]
+            if fresh:
+                break
+        else:
+            return merges
+        count, pair, raw = min(fresh)
+        new = 8 + len(merges)
+        known[new] = raw
+        merges.append((name, *pair, -count))
+        for key, word in words.items():
+            text = "".join(chr(i) for i in word).replace(chr(pair[0]) + chr(pair[1]), chr(new))
+            words[key] = [ord(character) for character in text]
+    return merges
+
+
+letters = st.lists(st.integers(0, 3), min_size=1, max_size=6).map(tuple)
+corpora = st.dictionaries(letters, st.integers(1, 6), min_size=1, max_size=6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(first=corpora, second=corpora, units=st.tuples(st.integers(1, 20), st.integers(1, 20)))
+@example({(0, 2): 900}, {(1, 2, 0): 3}, (900, 1))
+def test_language_that_pays_most_a_word_is_served(first, second, units):
+    """Two corpora of any sizes; the number of words of each is given, as it is by the text."""
+    targets = {"eu": first, "hi": second}
+    options = LearnOptions(8, min_count=2)
+    table = WordTable(targets, {}, None, dict(zip(targets, units, strict=True)))
+    result = learn_merges(table, BYTES, count(8), options)
+    wanted = slow_parity(targets, dict(zip(targets, units, strict=True)), options)
+    assert [(m.left, m.right, m.count) for m in result.merges] == [merge[1:] for merge in wanted]
+
+
+def test_parity_by_hand():
+    """Basque pays 2 a word, Hindi 3: Hindi is served first; at 2 each the tie goes to the first named."""
+    targets = {"eu": {(0, 2): 100}, "hi": {(1, 0, 2): 4}}
+    table = WordTable(targets, {}, None, {"eu": 100, "hi": 4})
+    assert (table.cost("eu"), table.cost("hi")) == (2, 3)
+    result = learn_merges(table, BYTES, count(8), LearnOptions(3, min_count=2))
+    assert [(m.left, m.right, m.count) for m in result.merges] == [(0, 2, 4), (1, 8, 4)]
+    assert (table.cost("eu"), table.cost("hi")) == (1, 1)
+
+
+def test_source_that_is_vetoed_for_one_language_is_so_for_all():
+    targets = {"eu": {(0, 2): 9}, "hi": {(0, 2): 9, (2, 1): 5}}
+    result = learn_merges(WordTable(targets, {(0, 2): 1}), BYTES, count(8), LearnOptions(3, min_count=2))
+    assert [(m.left, m.right) for m in result.merges] == [(2, 1)]
+    assert result.vetoed == {b"ac"}
+
+
+def test_watched_texts_are_counted_and_nothing_is_learned_from_them():
+    table = WordTable({"eu": {(0, 2): 9}}, {}, {"dev": {(0, 2, 1, 1): 3, (1, 1): 50}})
+    result = learn_merges(table, BYTES, count(8), LearnOptions(3, min_count=2))
+    assert [(m.left, m.right) for m in result.merges] == [(0, 2)]
+    assert (result.target_tokens, result.watched) == ([18, 9], {"dev": [112, 109]})
+
+
+def test_candidates_are_the_only_tokens():
+    assert learned({(0, 2): 9, (2, 0): 5}, candidates=frozenset({b"ca"})) == [(2, 0, 5)]
+    assert learned({(0, 2): 9}, candidates=frozenset()) == []
+
+
+def test_in_concat_style_every_way_to_a_token_is_merged_and_old_tokens_are_closed():
+    """'ab' is a token. 'abc' counts as ab+c and as a+bc; when 'ca' comes, 'cac' of old is made of ca+c."""
+    known = BYTES | {9: b"bc", 10: b"cac"}
+    words = {(7, 2): 4, (0, 9): 3, (2, 0): 9, (2, 0, 2): 2}
+    table = WordTable({"eu": words}, {})
+    result = learn_merges(table, known, count(11), LearnOptions(2, min_count=2), "concat")
+    assert [(m.raw, m.count) for m in result.merges] == [(b"ca", 11), (b"abc", 7)]
+    assert table.words == [[12], [12], [11], [10]]
+    pairs = WordTable({"eu": words}, {})
+    other = learn_merges(pairs, known, count(11), LearnOptions(2, min_count=2))
+    assert [(m.raw, m.count) for m in other.merges] == [(b"ca", 11), (b"abc", 4)]
+    assert pairs.words == [[12], [0, 9], [11], [11, 2]]

@@ -205,3 +205,60 @@ def test_extended_by_nothing_is_the_same_tokenizer(tokenizer):
 @given(text=st.text(max_size=40))
 def test_any_text_comes_back(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+STREAMED = ["pair", "llama", "gemma", "metaspace"]
+
+
+@pytest.mark.parametrize("kind", STREAMED)
+def test_o15_streamed_text_holds_no_half_of_a_character(bases, kind):
+    """The four bytes of an emoji, one id at a time: nothing until the last, and then all of it."""
+    tokenizer = bases[kind]
+    ids = tokenizer.encode("a 👩 b")
+    assert len(ids) >= 6
+    assert any("\ufffd" in tokenizer.decode([i]) for i in ids)
+    pieces = list(tokenizer.stream_decode(iter(ids)))
+    assert "".join(pieces) == tokenizer.decode(ids) == "a 👩 b"
+    assert not any("\ufffd" in piece for piece in pieces)
+    assert len(pieces) >= 2
+
+
+def test_o15_streamed_text_comes_as_early_as_it_can(bases):
+    ids = bases["pair"].encode("the 👩 b")
+    ended = []
+
+    def told():
+        for n, token_id in enumerate(ids):
+            ended.append(n)
+            yield token_id
+
+    first = next(bases["pair"].stream_decode(told()))
+    assert (first, ended) == (bases["pair"].decode(ids[:1]), [0])
+
+
+@pytest.mark.parametrize("kind", STREAMED)
+def test_o15_joined_stream_is_what_decode_says_of_any_ids(bases, kind):
+    """Also of ids that are no text: bytes that end too early, byte after byte, control tokens in between."""
+    tokenizer = bases[kind]
+    half = [
+        i for t, i in tokenizer.vocabulary.items() if t in ("<0xE7>", "<0xAD>", "<0xB9>", "ç", "Ń", "¹", "▁", "Ġ", "a")
+    ]
+    some = st.one_of(st.sampled_from(half), st.integers(0, tokenizer.num_ids - 1))
+
+    @settings(max_examples=300, deadline=None)
+    @given(ids=st.lists(some, max_size=12))
+    def check(ids):
+        assert "".join(tokenizer.stream_decode(ids)) == tokenizer.decode(ids)
+
+    @settings(max_examples=150, deadline=None)
+    @given(text=st.text(max_size=20))
+    def check_text(text):
+        ids = tokenizer.encode(text)
+        assert "".join(tokenizer.stream_decode(ids)) == tokenizer.decode(ids)
+
+    check()
+    check_text()
+
+
+def test_stream_of_nothing_is_nothing(bases):
+    assert list(bases["llama"].stream_decode([])) == []

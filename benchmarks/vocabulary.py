@@ -10,7 +10,8 @@ target language at most ``--megabytes`` are read. One document of ten (by a hash
 
 English: ``libreoffice-help``, ``gnome-help`` and one half of ``wikipedia-paragraphs`` (by a hash) are protected; the
 other half and all other sources are held out, at most ``--megabytes`` of each. Documents that hold the target's script
-are left out where it is not English's own, and counted. Code: Python files of the standard library, or of ``--code``.
+are left out where it is not English's own, and counted. With ``--same-kind``, one document of ten of the software help
+is held out instead, and the rest of it protected. Code: Python files of the standard library, or of ``--code``.
 
 Where the pattern was patched, a row shows what comes of it without; where the target has a script of its own, a row
 shows what comes of learning on the text without its words of other scripts (names, commands).
@@ -114,7 +115,9 @@ def read_source(path: Path, megabytes: float) -> list[tuple[str, str]]:
     return taken
 
 
-def read_texts(data: Path, language: str, megabytes: float, sources: Sequence[str], code: list[str]) -> Texts:
+def read_texts(
+    data: Path, language: str, megabytes: float, code: list[str], sources: Sequence[str] = (), same_kind: bool = False
+) -> Texts:
     """Return the texts of one target language."""
     documents = []
     for path in sorted((data / language).glob("*.jsonl.zst")):
@@ -122,7 +125,7 @@ def read_texts(data: Path, language: str, megabytes: float, sources: Sequence[st
             documents += read_source(path, megabytes)
     learning = [text for name, text in documents if _part(name, 10)]
     held_out = [text for name, text in documents if not _part(name, 10)]
-    protected, unseen = read_english(data / "en", megabytes)
+    protected, unseen = read_english_of_one_kind(data / "en") if same_kind else read_english(data / "en", megabytes)
     pinned = frozenset(dominant_scripts(learning) - dominant_scripts(protected))
     unmixed = AuditTexts(target=(), protected=(), source=(), pinned_scripts=pinned).unmixed(unseen)
     return Texts(learning, held_out, protected, unmixed, code, len(unseen) - len(unmixed), pinned)
@@ -142,6 +145,13 @@ def read_english(folder: Path, megabytes: float) -> tuple[list[str], list[str]]:
         else:
             unseen += _first_bytes((text for _, text in documents), megabytes * 1e6)
     return protected, unseen
+
+
+def read_english_of_one_kind(folder: Path) -> tuple[list[str], list[str]]:
+    """Return English to protect and held-out English of the same kind: one document of ten of the same sources."""
+    documents = [found for name in PROTECTED for found in read_source(folder / f"{name}.jsonl.zst", 1e3)]
+    protected = [text for name, text in documents if _part(name, 10)]
+    return protected, [text for name, text in documents if not _part(name, 10)]
 
 
 def read_code(folder: Path, megabytes: float) -> list[str]:
@@ -545,11 +555,15 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=4000)
     parser.add_argument("--megabytes", type=float, default=2, help="at most, of each source (2)")
     parser.add_argument("--sources", nargs="*", default=[], help="target text: only these (all)")
+    parser.add_argument("--same-kind", action="store_true", help="held-out English of the kind that is protected")
     parser.add_argument("--code", type=Path, default=Path(sysconfig.get_path("stdlib")))
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     code = read_code(given.code, given.megabytes)
-    texts = {name: read_texts(given.data, name, given.megabytes, given.sources, code) for name in given.languages}
+    texts = {
+        name: read_texts(given.data, name, given.megabytes, code, given.sources, given.same_kind)
+        for name in given.languages
+    }
     written: dict[str, Any] = {"tokens": given.tokens, "texts": [], "rows": []}
     written["texts"] = [describe(name, found) for name, found in texts.items()]
     for base in given.bases:

@@ -128,6 +128,18 @@ def test_a_failed_vocabulary_check_forbids_use() -> None:
     assert summary.lost[3].text == "The vocabulary check “round trip” failed."
 
 
+def test_a_warning_of_a_vocabulary_check_is_told_and_decides_nothing() -> None:
+    summary = verdict(run(), warned_gates=["new tokens used"])
+    assert summary.verdict is Verdict.USE
+    assert [f.state for f in summary.lost] == [*[State.GOOD] * 3, State.UNCLEAR]
+    assert summary.lost[3].text == "The vocabulary check “new tokens used” gave a warning; it does not decide."
+
+
+def test_tokens_of_the_bakeoff_are_no_tokens_of_training() -> None:
+    tasted = row("bakeoff", "bits_per_byte/mean", 2.0, None, "eu", 5000)
+    assert verdict([*run(), tasted], planned_tokens=4000).notes[0] == "The run is not finished: 1k of 4k tokens."
+
+
 def test_a_paired_difference_settles_what_separate_intervals_cannot() -> None:
     paired = Measurement("cpt", 1000, "bits_per_byte/difference", 0.02, "en", 0.015, 0.025, 100)
     rows = [*run(en=(1.0, 1.02), half=0.05), paired]

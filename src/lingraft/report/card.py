@@ -12,12 +12,15 @@ from lingraft.quantities import format_tokens
 from lingraft.recipe import MixSpec, Recipe, Stage
 from lingraft.report.escaping import markdown_text
 from lingraft.report.evidence import summary_of
+from lingraft.report.lenient import mapping_of, mappings_of, number_of
 from lingraft.report.reading import RunRecord, read_record
 from lingraft.report.rows import MeasuredRow, format_value, language_name, measured_rows
 from lingraft.version import __version__
 
 __all__ = ["model_card"]
 
+# Of a method's options a path: all of it but its last part.
+_FOLDERS = re.compile(r"(?<==)[^,()]*[/\\]")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _RESULTS = (
     "bits_per_byte|probe/random_copy/accuracy|probe/copain/(exact_match|element_picker)|fertility|"
@@ -39,6 +42,10 @@ _MEASURING = (
     "Random copy: accuracy on the second showing of a random sequence. Copain-style tasks: few-shot "
     "patterns over numbers and letters, exact match, mean of tasks. In brackets are 95 % intervals "
     "over documents or items of one training run; another seed was not tried."
+)
+_ONE_FILE = (
+    "tokenizer.json is the one authoritative tokenizer file. No tokenizer.model is shipped, nor vocab.json or "
+    "merges.txt: they would spell out the base model's tokenizer, which is another one."
 )
 _LIMITS = (
     "It continues text; it was not made safe or helpful by this adaptation, and whatever the base "
@@ -73,7 +80,8 @@ def _front_matter(record: RunRecord) -> str:
 
 
 def _vocabulary_tag(record: RunRecord) -> list[str]:
-    return ["vocabulary-expansion"] if record.recipe and record.recipe.vocabulary.method == "expand" else []
+    method = record.recipe.vocabulary.method if record.recipe else "keep"
+    return {"expand": ["vocabulary-expansion"], "replace": ["vocabulary-replacement"]}.get(method, [])
 
 
 def _is_hub_name(name: str) -> bool:
@@ -145,15 +153,29 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _making(record: RunRecord, recipe: Recipe) -> str:
     head = ("stage", "trains", "tokens", "mix", "learning rate", "weights averaged")
-    began = _code(str(record.step("embeddings").get("methods") or recipe.embeddings.candidates[0].label))
-    new = f"New rows began as `{began}`. " if recipe.vocabulary.method != "keep" else ""
     stages = _table(head, [_stage(stage) for stage in recipe.stages])
-    return f"{stages}\n\n{new}Precision {recipe.precision}, seed {recipe.seed}."
+    return f"{stages}\n\n{_beginning(record, recipe)}Precision {recipe.precision}, seed {recipe.seed}."
+
+
+def _beginning(record: RunRecord, recipe: Recipe) -> str:
+    """Say how the new rows began: what was recorded, or what the recipe asks for where it names one method."""
+    if recipe.vocabulary.method == "keep":
+        return ""
+    candidates = [_code(pair.label) for pair in recipe.embeddings.candidates]
+    chosen = record.bakeoff.get("chosen")
+    label = record.init_methods or (chosen if isinstance(chosen, str) else None)
+    if label is None and recipe.embeddings.choose:
+        return f"Which of `{'`, `'.join(candidates)}` filled the new rows is not recorded. "
+    found = f"New rows began as `{_code(label) if label else candidates[0]}`"
+    tried = f", the best of {len(candidates)} in a bake-off" if record.bakeoff else ""
+    fallbacks = [number_of(mapping_of(record.embeddings.get(side)).get("fallback")) for side in ("input", "output")]
+    counted = f", {max(filter(None, fallbacks)):,.0f} of them by a fallback" if any(fallbacks) else ""
+    return f"{found}{tried}{counted}. "
 
 
 def _code(text: str) -> str:
-    """Text for between backticks, which know no escape."""
-    return "".join(c for c in text if c.isalnum() or c in "_.:-")
+    """Text for between backticks, which know no escape; of paths only the last part."""
+    return "".join(c for c in _FOLDERS.sub("", text) if c.isalnum() or c in "_.:-+=,() ")
 
 
 def _stage(stage: Stage) -> tuple[str, ...]:
@@ -181,35 +203,56 @@ def _mix_value(value: Any) -> str:
 
 def _vocabulary(record: RunRecord, recipe: Recipe) -> str:
     if recipe.vocabulary.method == "keep":
-        return "The base model's tokenizer, unchanged."
-    old, new, rows = (record.expansion.get(key) for key in ("num_old", "num_new", "num_rows"))
+        return (
+            "The base model's tokenizer, unchanged. tokenizer.json is the one authoritative tokenizer file; no "
+            "tokenizer.model is shipped."
+        )
     listed = record.expansion.get("new_tokens")
-    new = len(listed) if isinstance(listed, list) else new
+    old = number_of(record.expansion.get("num_old"))
+    new = len(listed) if isinstance(listed, list) else number_of(record.expansion.get("num_new"))
     if not isinstance(old, int) or not isinstance(new, int):
         return "The record of the expansion is missing."
-    passed = sum(gate.get("passed") is True for gate in record.gates)
-    padded = f"; the matrices have {rows:,} rows, the rest padding" if isinstance(rows, int) else ""
+    parts = [_came(record, old, new), _checks(record), _ONE_FILE, *_changed_pattern(record)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _came(record: RunRecord, old: int, new: int) -> str:
+    """Say which ids are new, which were given up, and how many rows that makes."""
     if record.expansion.get("method") == "replace":
-        came = (
-            f"{new:,} of the {old:,} tokens of the base model gave way to as many new ones{padded}; expansion.json of "
-            "the run lists them. All other ids are unchanged."
+        removed = len(mappings_of(record.expansion.get("removed")))
+        came, ids = f"{removed:,} of the {old:,} tokens of the base model gave way", old + new - removed
+        rest = (
+            f" Their ids now belong to {new:,} new tokens; vocabulary/expansion.json of the run lists what went. All "
+            "other ids are unchanged."
         )
     else:
-        came = f"{new:,} tokens were added to the {old:,} of the base model{padded}. Ids of old tokens are unchanged."
-    return (
-        f"{came} {passed} of {len(record.gates)} checks of the vocabulary passed. The tokenizer is tokenizer.json "
-        f"alone: a tokenizer.model would be another one, and is not shipped.{_changed_pattern(record)}"
-    )
+        came, ids = f"{new:,} tokens were added to the {old:,} of the base model", old + new
+        rest = " Ids of old tokens are unchanged."
+    rows = number_of(record.embeddings.get("rows")) or number_of(record.expansion.get("num_rows"))
+    sized = f"; the matrices have {rows:,} rows" if rows else ""
+    padded = ", the rest padding" if rows and rows > ids else ""
+    return f"{came}{sized}{padded}.{rest}"
 
 
-def _changed_pattern(record: RunRecord) -> str:
-    facts = record.expansion.get("record")
-    if not isinstance(facts, dict) or "pre_tokenizer" not in facts:
+def _checks(record: RunRecord) -> str:
+    if not record.gates:
         return ""
-    return (
-        " The pattern that cuts text into words was changed so that it keeps marks in words; converters to GGUF do not "
-        "know it."
+    passed = sum(gate.get("passed") is True for gate in record.gates)
+    warned = sum(gate.get("passed") is not True and gate.get("stops") is False for gate in record.gates)
+    return f"{passed} of {len(record.gates)} checks of the vocabulary passed" + (
+        f", {warned} gave a warning." if warned else "."
     )
+
+
+def _changed_pattern(record: RunRecord) -> Iterator[str]:
+    if not record.is_patched:
+        return
+    yield (
+        "The pattern that cuts text into words was changed so that it keeps marks in words. Converters to GGUF do not "
+        "know the changed pattern: they refuse it, or the converted model cuts text in another way."
+    )
+    if record.pattern is not None:
+        yield f"The pattern: {markdown_text(record.pattern)}"
 
 
 def _corpora(record: RunRecord, recipe: Recipe) -> str:

@@ -16,11 +16,11 @@ from lingraft.measurement import Measurement
 from lingraft.report.escaping import chart_text
 from lingraft.report.rows import format_value
 
-__all__ = ["COLOURS", "Chart", "Series", "blank_figure", "line_chart", "transparent"]
+__all__ = ["COLOURS", "DASHES", "Chart", "Series", "blank_figure", "line_chart", "transparent"]
 
 # Okabe and Ito's, the two that are pale on white last; the page swaps pale and dark kin in dark mode.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8A8A8A", "#5E4FA2")
-_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "6px 2px", "2px 4px")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "6px 2px", "2px 4px")
 _GREY = "#767676"
 
 
@@ -111,7 +111,7 @@ def blank_figure(unit_label: str) -> go.Figure:
 
 
 def _traces(series: Series, unit: str) -> Iterator[Any]:
-    colour, dash = COLOURS[series.style % len(COLOURS)], _DASHES[series.style % len(_DASHES)]
+    colour, dash = COLOURS[series.style % len(COLOURS)], DASHES[series.style % len(DASHES)]
     banded = [p for p in series.points if p.low is not None and p.high is not None]
     if banded:
         tokens = [p.tokens for p in banded]

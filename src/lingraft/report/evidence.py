@@ -23,8 +23,12 @@ def summary_of(record: RunRecord) -> Summary | None:
     """Return the verdict on a run; None where its recipe, and so its languages, could not be read."""
     if record.recipe is None or not record.source or not record.target:
         return None
-    failed = [str(gate.get("name", "unnamed")) for gate in record.gates if gate.get("passed") is not True]
-    return summarise(record.rows, record.source, record.target, record.recipe.total_tokens, failed)
+    gates = [gate for gate in record.gates if gate.get("passed") is not True]
+    failed, warned = (
+        [str(gate.get("name", "unnamed")) for gate in gates if (gate.get("stops") is False) is is_warning]
+        for is_warning in (False, True)
+    )
+    return summarise(record.rows, record.source, record.target, record.recipe.total_tokens, failed, warned)
 
 
 def evidence_sections(records: Sequence[RunRecord], figures: Figures) -> list[Html]:

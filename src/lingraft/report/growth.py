@@ -1,26 +1,48 @@
-"""How the vocabulary grew and how its rows began: curve, audits, what gave way, fallbacks, the bake-off.
-
-Everything here is read from a run folder, where it may be absent, older, or damaged; what is not of the kind that is
-expected counts as absent.
-"""
+"""How the vocabulary grew: the fertility curve, what the base does to target text, what gave way, and the checks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
-from lingraft.report.blocks import definitions, table
-from lingraft.report.drawing import COLOURS, Chart, blank_figure
-from lingraft.report.escaping import Html, chart_text, element, isolated, join, visible
+from lingraft.report.blocks import code_block, nothing, table
+from lingraft.report.drawing import COLOURS, DASHES, Chart, blank_figure
+from lingraft.report.escaping import Html, chart_text, element, isolated, join
+from lingraft.report.lenient import (
+    clipped,
+    count_or_dash,
+    list_of,
+    mapping_of,
+    mappings_of,
+    number_of,
+    shown,
+    text_of,
+)
 from lingraft.report.reading import RunRecord
 from lingraft.report.rows import format_value, language_name
 
-__all__ = ["curve_chart", "growth_facts", "rows_facts"]
+__all__ = ["curve_chart", "gates_table", "growth_facts"]
 
 _REMOVED_SHOWN = 100
 _EXAMPLES_SHOWN = 5
-_PERCENT = 100
-_CLIP = 160
+_EVIDENCE_SHOWN = 6
+_EVIDENCE_CLIP = 400
+_PATTERN_CLIP = 4000
+_MEGA = 1e6
+# Where every word can be one token there is no floor to speak of.
+_FLOOR_TOLD = 1.005
+# From here on a share is written as "all": 99.96 % would be written as 100 %.
+_ALL = 0.9995
+_CATEGORIES = {
+    "C": "control or format characters",
+    "L": "letters",
+    "M": "marks (vowel signs, accents)",
+    "N": "digits",
+    "P": "punctuation",
+    "S": "symbols",
+    "Z": "spaces",
+}
+_CAUSES = {"mark": "marks", "joiner": "joiners", "apostrophe": "apostrophes", "other": "other characters"}
 
 
 def curve_chart(records: Sequence[RunRecord]) -> Chart | None:
@@ -30,103 +52,180 @@ def curve_chart(records: Sequence[RunRecord]) -> Chart | None:
         return None
     figure = blank_figure("tokens per word")
     figure.update_layout(hovermode="closest", showlegend=len(lines) > 1)
-    figure.update_xaxes(title_text="new tokens", rangemode="tozero")
+    figure.update_xaxes(title_text="new tokens", rangemode="tozero", tickformat="~s")
     figure.update_yaxes(rangemode="tozero")
-    for index, (label, points) in enumerate(lines):
-        sizes, values = zip(*points, strict=True)
-        style = {"color": COLOURS[index % len(COLOURS)]}
-        figure.add_trace(
-            go.Scatter(
-                x=sizes,
-                y=values,
-                name=chart_text(label),
-                mode="lines+markers",
-                line=style,
-                hovertemplate="%{x:,} new tokens: %{y:.3f}",
-            )
-        )
+    for style, (label, chosen, points) in enumerate(lines):
+        figure.add_trace(_curve_trace(label, chosen, points, style))
     caption = (
-        "Held-out text. Each point is the vocabulary with the first so many new tokens; the last is the one that was "
-        "chosen."
+        "Held-out text, fewer is cheaper. Each point is the vocabulary with the first so many new tokens; 0 is the "
+        "base, and the star is the size that was chosen."
     )
-    rows = tuple((label, f"{size:,}", format_value(value)) for label, points in lines for size, value in points)
+    rows = tuple(
+        (label, f"{size:,}{' (chosen)' if size == chosen else ''}", format_value(value))
+        for label, chosen, points in lines
+        for size, value in points
+    )
     return Chart("Fertility over new tokens", caption, figure, ("text", "new tokens", "tokens per word"), rows)
 
 
-def _lines(record: RunRecord, is_one_of_many: bool) -> Iterator[tuple[str, list[tuple[int, float]]]]:
-    curve = _mapping(record.expansion.get("curve"))
-    sizes, points = _mapping(curve.get("sizes")), curve.get("points")
-    for text, size in sizes.items():
-        words = _number(_mapping(size).get("words"))
-        found = [(p.get("num_new"), _number(_mapping(p.get("tokens")).get(text))) for p in _mappings(points)]
-        line = [(n, tokens / words) for n, tokens in found if isinstance(n, int) and tokens is not None and words]
+def _curve_trace(label: str, chosen: int, points: Sequence[tuple[int, float]], style: int) -> Any:
+    sizes, values = zip(*points, strict=True)
+    marks = [size == chosen for size in sizes]
+    return go.Scatter(
+        x=sizes,
+        y=values,
+        name=chart_text(label),
+        mode="lines+markers",
+        line={"color": COLOURS[style % len(COLOURS)], "dash": DASHES[style % len(DASHES)], "width": 2},
+        marker={
+            "size": [14 if mark else 6 for mark in marks],
+            "symbol": ["star" if mark else "circle" for mark in marks],
+        },
+        customdata=["chosen: " if mark else "" for mark in marks],
+        hovertemplate="%{customdata}%{x:,} new tokens, %{y:.3f} tokens per word",
+    )
+
+
+def _lines(record: RunRecord, is_one_of_many: bool) -> Iterator[tuple[str, int, list[tuple[int, float]]]]:
+    """Yield a label, the chosen size, and the points of each watched text."""
+    curve = mapping_of(record.expansion.get("curve"))
+    for text, size in mapping_of(curve.get("sizes")).items():
+        words = number_of(mapping_of(size).get("words"))
+        line: list[tuple[int, float]] = []
+        for point in mappings_of(curve.get("points")):
+            num_new, tokens = number_of(point.get("num_new")), number_of(mapping_of(point.get("tokens")).get(text))
+            if isinstance(num_new, int) and tokens is not None and words:
+                line.append((num_new, tokens / words))
         if line:
+            chosen = number_of(record.expansion.get("num_new"))
             name = "parallel text" if text == "parallel" else language_name(str(text))
-            yield (f"{record.name}, {name}" if is_one_of_many else name), line
+            label = f"{record.name}, {name}" if is_one_of_many else name
+            yield label, chosen if isinstance(chosen, int) else line[-1][0], line
 
 
 def growth_facts(record: RunRecord) -> Html:
     """Return, in words and tables, what the base's pattern and normaliser do, what was seen, and what gave way."""
-    facts = _mapping(record.expansion.get("record"))
     sentences = [
-        *_pattern_words(facts),
-        *_normaliser_words(facts),
-        *_seen_words(facts),
-        *_parallel_words(record, facts),
+        *_pattern_words(record),
+        *_normaliser_words(record.growth),
+        *_seen_words(record),
+        *_learned_words(record),
+        *_parallel_words(record),
     ]
     listed = element("ul", (element("li", isolated(sentence)) for sentence in sentences)) if sentences else Html("")
-    return join(listed, _removed(record))
+    return join(listed, _pattern(record), _removed(record))
 
 
-def _pattern_words(facts: Mapping[str, Any]) -> Iterator[str]:
-    cuts = _mapping(facts.get("words"))
-    words, cut = _number(cuts.get("words")), _number(cuts.get("cut"))
+def _pattern_words(record: RunRecord) -> Iterator[str]:
+    cuts = mapping_of(record.growth.get("words"))
+    words, cut = number_of(cuts.get("words")), number_of(cuts.get("cut"))
     if not words or cut is None:
         return
-    yield f"The base's pattern cuts {cut:,.0f} of {words:,.0f} target words apart ({_PERCENT * cut / words:.1f} %)."
-    if examples := [_shown(e) for e in _list(cuts.get("examples"))[:_EXAMPLES_SHOWN]]:
-        yield f"Cut apart: {'; '.join(examples)}."
-    patched = _mapping(facts.get("pre_tokenizer"))
-    if patched.get("patched") is True:
-        left = _number(_mapping(patched.get("after")).get("cut"))
-        rest = f"; {left:,.0f} words are still cut" if left is not None else ""
-        yield (
-            f"The pattern was changed so that it keeps marks in words{rest}. Text without these marks is cut as "
-            "before. GGUF converters do not know the changed pattern."
-        )
+    causes = [
+        f"{count:,.0f} at {_CAUSES.get(str(cause), shown(cause))}"
+        for cause, count in ((cause, number_of(count)) for cause, count in mapping_of(cuts.get("causes")).items())
+        if count
+    ]
+    why = f": {', '.join(causes)}" if causes else ""
+    yield f"The base's pattern cuts {cut:,.0f} of {words:,.0f} target words apart ({cut / words:.1%}){why}."
+    if examples := [shown(example) for example in list_of(cuts.get("examples"))[:_EXAMPLES_SHOWN]]:
+        yield f"Cut apart most often: {'; '.join(examples)}."
+    yield _changed_words(record)
+    yield from _floor_words(cuts, mapping_of(mapping_of(record.growth.get("pre_tokenizer")).get("after")))
+
+
+def _changed_words(record: RunRecord) -> str:
+    if not record.is_patched:
+        return "The pattern was not changed."
+    left = number_of(mapping_of(mapping_of(record.growth.get("pre_tokenizer")).get("after")).get("cut"))
+    rest = f" (still cut: {left:,.0f})" if left is not None else ""
+    return (
+        f"The pattern was changed so that it keeps marks in words{rest}. Text without these marks is cut as before. "
+        "GGUF converters do not know the changed pattern."
+    )
+
+
+def _floor_words(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    floors = [number_of(cuts.get("floor")) for cuts in (before, after)]
+    if floors[0] is not None and floors[0] >= _FLOOR_TOLD:
+        now = f", after the change {floors[1]:.2f}" if floors[1] is not None else ""
+        yield f"No vocabulary, however large, takes fewer than {floors[0]:.2f} tokens per word with this pattern{now}."
+
+
+def _pattern(record: RunRecord) -> Html:
+    if record.pattern is None:
+        return Html("")
+    title = element("summary", "The changed pattern")
+    return element("details", title, code_block(clipped(record.pattern, _PATTERN_CLIP)))
 
 
 def _normaliser_words(facts: Mapping[str, Any]) -> Iterator[str]:
-    found = _mapping(facts.get("normaliser"))
-    changed, documents = _number(found.get("changed")), _number(found.get("documents"))
+    found = mapping_of(facts.get("normaliser"))
+    changed, documents = number_of(found.get("changed")), number_of(found.get("documents"))
     if changed is None or not documents:
         return
+    if not changed:
+        yield f"The base's normaliser leaves all {documents:,.0f} target documents as they are."
+        return
     yield f"The base's normaliser changes {changed:,.0f} of {documents:,.0f} target documents."
-    for category, deleted in _mapping(found.get("deleted")).items():
-        examples = ", ".join(_shown(e) for e in _list(_mapping(deleted).get("examples"))[:_EXAMPLES_SHOWN])
-        yield f"It deletes characters of category {_shown(category)}: {examples}."
-    if folded := [_shown(e) for e in _list(_mapping(found.get("folded")).get("examples"))[:_EXAMPLES_SHOWN]]:
-        yield f"It replaces: {', '.join(folded)}."
+    for category, deleted in mapping_of(found.get("deleted")).items():
+        count = count_or_dash(mapping_of(deleted).get("count"))
+        kind = _CATEGORIES.get(str(category)[:1], "characters")
+        yield f"Deleted {kind} ({shown(category)}), {count} in all{_examples(deleted)}."
+    folded = mapping_of(found.get("folded"))
+    if number_of(folded.get("count")):
+        yield f"Characters replaced by others, {count_or_dash(folded.get('count'))} in all{_examples(folded)}."
+    if found.get("is_lossy_for_marks") is True:
+        yield "The target is written with the marks that are deleted, so this base cannot write the target."
 
 
-def _seen_words(facts: Mapping[str, Any]) -> Iterator[str]:
-    sizes = _mapping(facts.get("sample_bytes"))
-    for language, share in _mapping(facts.get("share_seen")).items():
-        size, part = _number(sizes.get(language)), _number(share)
-        if size is not None and part is not None:
-            name = language_name(str(language))
-            yield f"{name}: learned on {size / 1e6:,.2f} MB, {_PERCENT * part:.0f} % of the training text."
-    if vetoed := _number(facts.get("vetoed")):
-        yield f"{vetoed:,.0f} joins were left out because they occur in protected text."
-    if (way := _number(facts.get("on_the_way"))) is not None:
+def _examples(found: Any) -> str:
+    examples = [shown(example) for example in list_of(mapping_of(found).get("examples"))[:_EXAMPLES_SHOWN]]
+    return f": {', '.join(examples)}" if examples else ""
+
+
+def _seen_words(record: RunRecord) -> Iterator[str]:
+    sizes = mapping_of(record.growth.get("sample_bytes"))
+    shares = mapping_of(record.growth.get("share_seen"))
+    for language in dict.fromkeys([*sizes, *shares]):
+        size, part = number_of(sizes.get(language)), number_of(shares.get(language))
+        told = [f"{size / _MEGA:,.2f} MB"] if size is not None else []
+        told += [f"{_share(part)} of the training text"] if part is not None else []
+        if told:
+            yield f"{language_name(str(language))}: learned on {', '.join(told)}."
+    if (part := number_of(record.growth.get("share_protected"))) is not None:
+        rest = "" if part >= _ALL else "; what occurs in the rest alone could not be protected"
+        yield f"Protected text: {_share(part)} of the training text in other languages was looked at{rest}."
+    if scripts := [shown(script) for script in list_of(record.growth.get("pinned_scripts"))]:
+        yield f"Written in the target alone: {', '.join(scripts)}. Source text that holds them counts as mixed."
+
+
+def _share(part: float) -> str:
+    return "all" if part >= _ALL else f"{part:.1%}"
+
+
+def _learned_words(record: RunRecord) -> Iterator[str]:
+    learned, taken = number_of(record.growth.get("learned")), number_of(record.expansion.get("num_new"))
+    if learned and taken and learned > taken:
+        yield (
+            f"Of {learned:,.0f} learned tokens the first {taken:,.0f} were taken: beyond them a further thousand saves "
+            "too little (vocabulary.min_saving)."
+        )
+    if vetoed := number_of(record.growth.get("vetoed")):
+        yield f"{vetoed:,.0f} candidates were left out because they occur in protected text."
+    if (way := number_of(record.growth.get("on_the_way"))) is not None:
         yield f"{way:,.0f} of the new tokens are no tokens of the second tokenizer, but lie on the way to one."
+    simulation = mapping_of(record.growth.get("simulation"))
+    compared, different = number_of(simulation.get("compared")), number_of(simulation.get("different"))
+    if compared and different is not None:
+        yield f"The tokenizer cuts {compared - different:,.0f} of {compared:,.0f} words as they were left in learning."
 
 
-def _parallel_words(record: RunRecord, facts: Mapping[str, Any]) -> Iterator[str]:
-    found = _mapping(facts.get("parallel"))
-    documents, source = _number(found.get("documents")), _number(found.get("source_tokens"))
-    points = _mappings(_mapping(record.expansion.get("curve")).get("points"))
-    tokens = [_number(_mapping(point.get("tokens")).get("parallel")) for point in points]
+def _parallel_words(record: RunRecord) -> Iterator[str]:
+    found = mapping_of(record.growth.get("parallel"))
+    documents, source = number_of(found.get("documents")), number_of(found.get("source_tokens"))
+    points = mappings_of(mapping_of(record.expansion.get("curve")).get("points"))
+    tokens = [number_of(mapping_of(point.get("tokens")).get("parallel")) for point in points]
     if documents and source and tokens and tokens[0] is not None and tokens[-1] is not None:
         yield (
             f"On {documents:,.0f} held-out documents in both languages the target takes {tokens[0] / source:.2f} "
@@ -135,88 +234,54 @@ def _parallel_words(record: RunRecord, facts: Mapping[str, Any]) -> Iterator[str
 
 
 def _removed(record: RunRecord) -> Html:
-    removed = _mappings(record.expansion.get("removed"))
+    removed = mappings_of(record.expansion.get("removed"))
     if not removed:
         return Html("")
     rows = [
         (
-            _shown(token.get("spelling", "")),
-            *(_count(token.get(key)) for key in ("id", "source_count", "target_count")),
+            isolated(shown(token.get("spelling", ""), 60), "code"),
+            *(count_or_dash(token.get(key)) for key in ("id", "source_count", "target_count")),
         )
         for token in removed[:_REMOVED_SHOWN]
     ]
-    caption = f"{len(rows)} of {len(removed):,} old tokens that gave way"
+    caption = f"Old tokens that gave way: {len(removed):,}, of which {len(rows)} are shown; new tokens took their ids"
     return table(caption, ("token", "id", "in source text", "in target text"), rows)
 
 
-def rows_facts(record: RunRecord) -> Html:
-    """Return how the new rows began: methods, fallbacks, norms that stand out, and the bake-off."""
-    begun = record.step("embeddings")
-    pairs = {"init methods": _shown(begun["methods"])} if "methods" in begun else {}
-    for side in ("input", "output"):
-        if fallbacks := _number(_mapping(begun.get(side)).get("fallback")):
-            pairs[f"{side} rows with a fallback"] = f"{fallbacks:,.0f} (embeddings/origins-{side}.jsonl says why)"
-    notes = element("ul", (element("li", note) for note in _norm_notes(record)))
-    return join(definitions(pairs) if pairs else "", notes, _bakeoff(record))
+def gates_table(record: RunRecord) -> Html:
+    """Return the vocabulary's checks with what they found; those that only warn are said to."""
+    if not record.gates:
+        return nothing("No vocabulary checks are recorded.")
+    failed, warned, passed = (sum(_rank(gate) == rank for gate in record.gates) for rank in range(3))
+    told = [f"{passed} of {len(record.gates)} checks passed"]
+    told += [f"{failed} failed"] if failed else []
+    told += [f"{warned} gave a warning, which stops nothing"] if warned else []
+    columns = ("check", "result", "expected", "found", "evidence")
+    # What did not pass comes first: the table is long and scrolls.
+    rows = [_gate(gate) for gate in sorted(record.gates, key=_rank)]
+    return join(element("p", f"{'; '.join(told)}."), table("Checks that the vocabulary had to pass", columns, rows))
 
 
-def _norm_notes(record: RunRecord) -> Iterator[str]:
-    values = {row.name: row.value for row in record.rows if row.stage == "expanded" and row.name.startswith("norm/")}
-    for side in ("input", "output"):
-        old, new = values.get(f"norm/{side}/old"), values.get(f"norm/{side}/new")
-        if old and new and abs(new / old - 1) > 0.2:
-            longer = "longer" if new > old else "shorter"
-            yield (
-                f"New {side} rows are {abs(new / old - 1):.0%} {longer} than old ones. arXiv 2407.12869 trains the "
-                "embeddings alone first because new rows came out longer."
-            )
+def _rank(gate: Mapping[str, Any]) -> int:
+    if gate.get("passed") is True:
+        return 2
+    return 1 if gate.get("stops") is False else 0
 
 
-def _bakeoff(record: RunRecord) -> Html:
-    found = record.step("bakeoff")
-    tastings = _mappings(found.get("tastings"))
-    if not tastings:
-        return Html("")
-    steps = sorted({int(s) for t in tastings for s in _mapping(t.get("target")) if str(s).isdigit()})
-    rows = [_tasting(tasting, steps, tasting.get("label") == found.get("chosen")) for tasting in tastings]
-    columns = ("init methods", *(f"target, step {step}" for step in steps), "source at the end")
-    about = (
-        "Each candidate trained for the same steps from the same weights. The order at step 0 does not tell which will "
-        "be best (arXiv 2608.03494); the last step decides."
-    )
-    return join(element("p", about), table("Bake-off of init methods, bits per byte", columns, rows))
+def _gate(gate: Mapping[str, Any]) -> tuple[str, ...]:
+    name, expected, found = (clipped(text_of(gate.get(key)), 200) for key in ("name", "expected", "found"))
+    return name or "unnamed", _result(gate), expected, found, _evidence(gate.get("evidence"))
 
 
-def _tasting(tasting: Mapping[str, Any], steps: Sequence[int], is_chosen: bool) -> tuple[str, ...]:
-    label = ("→ " if is_chosen else "") + _shown(tasting.get("label", ""))
-    if tasting.get("failure"):
-        return (label, *[""] * (len(steps) - 1), "failed", _shown(tasting["failure"])) if steps else (label, "failed")
-    target, source = _mapping(tasting.get("target")), _mapping(tasting.get("source"))
-    values = [_number(target.get(str(step))) for step in steps]
-    last = _number(source.get(str(steps[-1]))) if steps else None
-    return (label, *(f"{value:.4f}" if value is not None else "—" for value in [*values, last]))
+def _result(gate: Mapping[str, Any]) -> Html:
+    words, kind = (("✕ failed", "bad"), ("! warning", "unsure"), ("✓ passed", "good"))[_rank(gate)]
+    return element("span", words, class_=f"mark {kind}")
 
 
-def _shown(value: Any) -> str:
-    text = visible(str(value), keep="")
-    return text if len(text) <= _CLIP else text[:_CLIP] + "…"
-
-
-def _count(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else "—"
-
-
-def _number(value: Any) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _mappings(value: Any) -> list[Mapping[str, Any]]:
-    return [item for item in _list(value) if isinstance(item, Mapping)]
+def _evidence(value: Any) -> Html:
+    """List what a check has to show, as what changed in source text and how often."""
+    if not isinstance(value, list):
+        return isolated(clipped(text_of(value), _EVIDENCE_CLIP))
+    items = [isolated(clipped(text_of(item), _EVIDENCE_CLIP)) for item in value[:_EVIDENCE_SHOWN]]
+    items += [join(f"{len(value) - _EVIDENCE_SHOWN} more in gates.json")] if len(value) > _EVIDENCE_SHOWN else []
+    return element("ul", (element("li", item) for item in items)) if items else Html("")

@@ -17,7 +17,9 @@ from lingraft.report.blocks import (
 )
 from lingraft.report.charts import fertility_chart
 from lingraft.report.escaping import Html, element, isolated, join, visible
-from lingraft.report.growth import curve_chart, growth_facts, rows_facts
+from lingraft.report.growth import curve_chart, gates_table, growth_facts
+from lingraft.report.lenient import clipped, mappings_of, text_of
+from lingraft.report.new_rows import bakeoff_table, new_rows
 from lingraft.report.reading import RunRecord
 from lingraft.report.rows import last_trained
 
@@ -27,7 +29,7 @@ _COUNTS = {
     "method": "method",
     "family": "kind of tokenizer",
     "num_old": "tokens before",
-    "num_new": "tokens added",
+    "num_new": "new tokens",
     "num_rows": "rows of the matrices",
 }
 _TOKENS_SHOWN = 60
@@ -49,7 +51,7 @@ def provenance_sections(records: Sequence[RunRecord], figures: Figures) -> list[
 
 def _vocabulary(records: Sequence[RunRecord], figures: Figures) -> Html:
     charts = [chart for chart in (fertility_chart(records), curve_chart(records)) if chart]
-    include = "fertility|tokens_per_(byte|character)|segmentation_drift.*|new_token_mass|new_token_nats|norm/.*"
+    include = "fertility|tokens_per_(byte|character)|segmentation_drift.*|new_token_mass|new_token_nats"
     return join(
         figures.grid(charts) if charts else nothing("Fertility was not measured."),
         measured_table(records, include, "Vocabulary before and after"),
@@ -59,53 +61,30 @@ def _vocabulary(records: Sequence[RunRecord], figures: Figures) -> Html:
 
 def _tokens(record: RunRecord) -> Html:
     counts = {words: record.expansion[key] for key, words in _COUNTS.items() if key in record.expansion}
-    listed = record.expansion.get("new_tokens")
-    tokens = [t for t in listed if isinstance(t, Mapping)] if isinstance(listed, list) else []
+    tokens = mappings_of(record.expansion.get("new_tokens"))
     chips = element("ul", (_token(token) for token in tokens[:_TOKENS_SHOWN]), class_="tokens")
     words = f"{min(len(tokens), _TOKENS_SHOWN)} of {len(tokens):,} new tokens, with how often each was seen"
     shown = join(element("h3", words), chips) if tokens else nothing("No new tokens are recorded.")
-    facts = growth_facts(record), rows_facts(record)
-    return join(definitions(counts) if counts else "", *facts, _gates(record), shown)
+    return join(
+        definitions(counts) if counts else "",
+        _part("How the vocabulary grew", growth_facts(record)),
+        _part("How the new rows began", new_rows(record)),
+        _part("Which init methods were tried", bakeoff_table(record)),
+        _part("What was checked", gates_table(record)),
+        shown,
+    )
+
+
+def _part(title: str, content: Html) -> Html:
+    """A part with its heading; nothing where there is no content, as in runs of older versions."""
+    return join(element("h3", title), content) if content else Html("")
 
 
 def _token(token: Mapping[str, Any]) -> Html:
     text = visible(str(token.get("text", "")), keep="").replace(" ", "␣")
     count = token.get("count")
     seen = element("small", f" {count:,}") if isinstance(count, int) else ""
-    return element("li", isolated(_clipped(text, 60), "code"), seen)
-
-
-def _gates(record: RunRecord) -> Html:
-    if not record.gates:
-        return nothing("No vocabulary checks are recorded.")
-    rows = [
-        (
-            str(gate.get("name", "unnamed")),
-            _verdict(gate),
-            *(_clipped(_text_of(gate.get(key)), 200) for key in ("expected", "found", "evidence")),
-        )
-        for gate in record.gates
-    ]
-    return table("Checks that the vocabulary had to pass", ("check", "result", "expected", "found", "evidence"), rows)
-
-
-def _verdict(gate: Mapping[str, Any]) -> str:
-    if gate.get("passed") is True:
-        return "✓ passed"
-    return "! warning" if gate.get("stops") is False else "✕ failed"
-
-
-def _text_of(value: Any) -> str:
-    """Plain text of whatever JSON holds: lists and mappings by their values, on one line."""
-    if isinstance(value, list):
-        return ", ".join(_text_of(item) for item in value)
-    if isinstance(value, Mapping):
-        return ": ".join(_text_of(item) for item in value.values())
-    return "" if value is None else str(value)
-
-
-def _clipped(text: str, length: int = _CLIP) -> str:
-    return text if len(text) <= length else text[:length] + f"… ({len(text):,} characters)"
+    return element("li", isolated(clipped(text, 60), "code"), seen)
 
 
 def _samples(record: RunRecord) -> Html:
@@ -122,10 +101,12 @@ def _samples(record: RunRecord) -> Html:
 
 
 def _sample(sample: Mapping[str, Any]) -> Html:
-    prompt = element("p", element("b", "Prompt "), isolated(_clipped(str(sample.get("prompt", "")))), class_="prompt")
+    prompt = element(
+        "p", element("b", "Prompt "), isolated(clipped(str(sample.get("prompt", "")), _CLIP)), class_="prompt"
+    )
     sides = (("base", "Base model"), ("adapted", "Adapted model"))
     halves = (
-        element("div", element("h4", title), isolated(_clipped(str(sample.get(key, "—"))), "p", class_="said"))
+        element("div", element("h4", title), isolated(clipped(str(sample.get(key, "—")), _CLIP), "p", class_="said"))
         for key, title in sides
     )
     return element("article", prompt, element("div", halves, class_="halves"), class_="sample")
@@ -152,13 +133,13 @@ def _nested(title: str, value: Any) -> Html:
     if isinstance(value, list) and all(isinstance(v, Mapping) and "reason" in v for v in value):
         return table(title, ("reason", "count", "samples"), [_reject(entry) for entry in value])
     text = json.dumps(value, ensure_ascii=False, indent=1)
-    return element("details", element("summary", isolated(title)), code_block(_clipped(text, 4000)))
+    return element("details", element("summary", isolated(title)), code_block(clipped(text, 4000)))
 
 
 def _reject(entry: Mapping[str, Any]) -> tuple[str, str, Html]:
     count, samples = entry.get("count", ""), entry.get("samples")
     shown = samples[:_REJECTS_SHOWN] if isinstance(samples, list) else []
-    items = (element("li", isolated(_clipped(_text_of(sample), 200))) for sample in shown)
+    items = (element("li", isolated(clipped(text_of(sample), 200))) for sample in shown)
     return str(entry["reason"]), f"{count:,}" if isinstance(count, int) else str(count), element("ul", items)
 
 

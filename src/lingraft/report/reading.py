@@ -6,14 +6,16 @@ a file is absent or broken, and every such case is written down in :attr:`RunRec
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lingraft.errors import LingraftError, MeasurementError
 from lingraft.measurement import Measurement, read_measurements
 from lingraft.recipe import Recipe
+from lingraft.report.lenient import mapping_of, mappings_of
+from lingraft.report.rows import UNTRAINED
 from lingraft.run import Run
 
 __all__ = ["RunRecord", "read_record"]
@@ -43,6 +45,8 @@ class RunRecord:
         corpora: the data report of each corpus, by its name.
         missing: what is not there, in words.
         steps: what some steps recorded, by their names.
+        config: the configuration of the expanded model, where that was made.
+        pattern: what the grown tokenizer cuts text with, where the base's pattern was changed.
     """
 
     name: str
@@ -56,10 +60,34 @@ class RunRecord:
     corpora: Mapping[str, Mapping[str, Any]]
     missing: tuple[str, ...]
     steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    pattern: str | None = None
 
-    def step(self, name: str) -> Mapping[str, Any]:
-        """What a step recorded; nothing where it was not done."""
-        return self.steps.get(name, {})
+    @property
+    def growth(self) -> Mapping[str, Any]:
+        """How the vocabulary came about: ``record`` of ``expansion.json``."""
+        return mapping_of(self.expansion.get("record"))
+
+    @property
+    def is_patched(self) -> bool:
+        """Whether the base's pattern was changed."""
+        return mapping_of(self.growth.get("pre_tokenizer")).get("patched") is True
+
+    @property
+    def embeddings(self) -> Mapping[str, Any]:
+        """What the embeddings step recorded: rows by origin, methods, whether the head is tied."""
+        return self.steps.get("embeddings", {})
+
+    @property
+    def bakeoff(self) -> Mapping[str, Any]:
+        """What the bake-off recorded: ``chosen`` and ``tastings``; nothing where there was none."""
+        return self.steps.get("bakeoff", {})
+
+    @property
+    def init_methods(self) -> str | None:
+        """The init methods that filled the new rows; None where that is not recorded."""
+        label = self.embeddings.get("methods")
+        return label if isinstance(label, str) and label else None
 
     @property
     def source(self) -> str | None:
@@ -83,7 +111,7 @@ class RunRecord:
         """The names of the training stages: the recipe's, else those seen in the measurements."""
         if self.recipe:
             return tuple(stage.name for stage in self.recipe.stages)
-        return tuple(dict.fromkeys(row.stage for row in self.rows if row.stage not in ("base", "expanded")))
+        return tuple(dict.fromkeys(row.stage for row in self.rows if row.stage not in UNTRAINED))
 
 
 def read_record(folder: Path) -> RunRecord:
@@ -92,19 +120,25 @@ def read_record(folder: Path) -> RunRecord:
     recipe, text = _read_recipe(folder, missing)
     rows = _read_rows(folder / "measurements.jsonl", missing)
     environment, expansion, gates, samples = (_read_part(folder, part, missing) for part in _PARTS)
-    return RunRecord(
+    corpora = _read_corpora(folder / "corpora", missing)
+    steps = {name: mapping_of(_read_optional(folder, f"steps/{name}.json", missing).get("record")) for name in _STEPS}
+    record = RunRecord(
         name=recipe.name if recipe else folder.resolve().name,
         recipe=recipe,
         recipe_text=text,
         rows=rows,
-        environment=_mapping(environment),
-        expansion=_mapping(expansion),
-        gates=_mappings(gates),
-        samples=_mappings(samples),
-        corpora=_read_corpora(folder / "corpora", missing),
-        missing=tuple(missing),
-        steps={name: _read_step(folder / "steps" / f"{name}.json", missing) for name in _STEPS},
+        environment=mapping_of(environment),
+        expansion=mapping_of(expansion),
+        gates=mappings_of(gates),
+        samples=mappings_of(samples),
+        corpora=corpora,
+        missing=(),
+        steps=steps,
+        config=_read_optional(folder, "embeddings/model/config.json", missing),
     )
+    # The tokenizer is a large file, and only a changed pattern needs to be told.
+    pattern = _pattern_of(_read_optional(folder, "vocabulary/tokenizer.json", missing)) if record.is_patched else None
+    return replace(record, missing=tuple(missing), pattern=pattern)
 
 
 def _read_recipe(folder: Path, missing: list[str]) -> tuple[Recipe | None, str]:
@@ -158,21 +192,25 @@ def _read_json(path: Path, part: str, missing: list[str]) -> Any:
         return None
 
 
-def _read_step(path: Path, missing: list[str]) -> Mapping[str, Any]:
-    marker = _read_json(path, f"steps/{path.name}", missing) if path.is_file() else None
-    return _mapping(_mapping(marker).get("record"))
+def _read_optional(folder: Path, part: str, missing: list[str]) -> Mapping[str, Any]:
+    """Read what not every run has: its absence is nothing to report, damage is."""
+    path = folder / part
+    return mapping_of(_read_json(path, part, missing)) if path.is_file() else {}
+
+
+def _pattern_of(tokenizer: Mapping[str, Any]) -> str | None:
+    """Return the regular expressions of a pre-tokenizer, in order; None where it has none."""
+    waiting, found = [mapping_of(tokenizer.get("pre_tokenizer"))], []
+    while waiting:
+        part = waiting.pop()
+        waiting += reversed(mappings_of(part.get("pretokenizers")))
+        expression = mapping_of(part.get("pattern")).get("Regex")
+        found += [expression] if isinstance(expression, str) else []
+    return " then ".join(found) or None
 
 
 def _read_corpora(folder: Path, missing: list[str]) -> dict[str, Mapping[str, Any]]:
     reports = sorted(folder.glob("*/report.json"))
     if not reports:
         missing.append("corpora/*/report.json (data reports): not there.")
-    return {path.parent.name: _mapping(_read_json(path, f"corpora/{path.parent.name}", missing)) for path in reports}
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _mappings(value: Any) -> tuple[Mapping[str, Any], ...]:
-    return tuple(v for v in value if isinstance(v, Mapping)) if isinstance(value, Sequence) else ()
+    return {path.parent.name: mapping_of(_read_json(path, f"corpora/{path.parent.name}", missing)) for path in reports}

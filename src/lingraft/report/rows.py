@@ -8,6 +8,7 @@ from itertools import pairwise
 from lingraft.measurement import Measurement
 
 __all__ = [
+    "UNTRAINED",
     "MeasuredRow",
     "Metric",
     "between",
@@ -36,7 +37,8 @@ _LANGUAGES = (
     "uk Ukrainian|ur Urdu|uz Uzbek|vi Vietnamese|xh Xhosa|yo Yoruba|zh Chinese|zu Zulu"
 )
 _NAMES = {entry[:2]: entry[3:] for entry in _LANGUAGES.split("|")}
-_UNTRAINED = ("base", "expanded")
+UNTRAINED = ("base", "expanded", "bakeoff")
+"""What measurements have for a stage when they were not made in training; the bake-off's weights were thrown away."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ def first_at(rows: Iterable[Measurement], stage: str, name: str, language: str |
 
 def last_trained(rows: Iterable[Measurement], name: str, language: str | None = None) -> Measurement | None:
     """Return the row with the most tokens that was made in training, the later one of equals, or None."""
-    found = [r for r in rows if r.stage not in _UNTRAINED and r.name == name and r.language == language]
+    found = [r for r in rows if r.stage not in UNTRAINED and r.name == name and r.language == language]
     return max(enumerate(found), key=lambda pair: (pair[1].tokens, pair[0]))[1] if found else None
 
 

@@ -12,6 +12,7 @@ from lingraft.measurement import Measurement
 from lingraft.quantities import format_tokens
 from lingraft.report.changes import Change, change_of
 from lingraft.report.rows import (
+    UNTRAINED,
     first_at,
     format_value,
     language_name,
@@ -91,6 +92,7 @@ def summarise(
     target: str,
     planned_tokens: int | None = None,
     failed_gates: Sequence[str] = (),
+    warned_gates: Sequence[str] = (),
 ) -> Summary:
     """Return the verdict and the sentences behind it.
 
@@ -104,13 +106,18 @@ def summarise(
         target: language code that was to be learned.
         planned_tokens: training tokens of the whole recipe; with fewer seen, it is too early for a verdict.
         failed_gates: names of vocabulary checks that did not pass.
+        warned_gates: names of those whose failure is only a warning; they are told and decide nothing.
     """
     gained = (_target_finding(rows, target), *_fertility_finding(rows, target))
     probes = tuple(_probe_finding(rows, name, words) for name, words in _PROBES.items())
     gates = tuple(Finding(f"The vocabulary check “{name}” failed.", State.BAD) for name in failed_gates)
     checks = (_source_finding(rows, source), *probes, *gates)
-    lost = (*checks, *_drift_finding(rows, source), *_shift_finding(rows))
-    seen = max((r.tokens for r in rows if r.stage not in ("base", "expanded")), default=0)
+    warned = tuple(
+        Finding(f"The vocabulary check “{name}” gave a warning; it does not decide.", State.UNCLEAR)
+        for name in warned_gates
+    )
+    lost = (*checks, *warned, *_drift_finding(rows, source), *_shift_finding(rows))
+    seen = max((r.tokens for r in rows if r.stage not in UNTRAINED), default=0)
     verdict = _verdict(gained[0].state, [c.state for c in checks], planned_tokens is not None and seen < planned_tokens)
     notes = [_CAUTION, _LIMITS, *([_YARDSTICK] if any("Weights moved" in f.text for f in lost) else [])]
     if planned_tokens is not None and seen < planned_tokens:

@@ -237,6 +237,17 @@ def test_o79_the_card_names_the_one_tokenizer_file_and_what_was_changed(grown: P
     assert "/somebody" not in card
 
 
+@pytest.mark.parametrize(
+    ("rows", "words"), [(49_159, "49,159 rows. Their"), (49_160, "49,160 rows, the rest padding. Their")]
+)
+def test_padding_is_what_no_id_owns(grown: Path, rows: int, words: str) -> None:
+    # 49,152 old ids, of which 1 gave way, and 8 new ones.
+    steps = copied(STEPS)
+    steps["embeddings"]["rows"] = rows
+    write(grown, EXPANSION, steps)
+    assert words in model_card(grown)
+
+
 def test_the_card_of_an_older_run_says_the_same_of_the_file_and_nothing_of_a_pattern(finished_run: Path) -> None:
     card = model_card(finished_run)
     assert "tokenizer.json is the one authoritative tokenizer file" in card

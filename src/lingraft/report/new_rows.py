@@ -49,7 +49,7 @@ def _cost_words(record: RunRecord) -> Iterator[str]:
         flops = [2 * count * width * row.value / _MEGA for count, row in ((old, before), (rows, after))]
         yield (
             f"For a byte of {language_name(record.target)} the head computes {flops[0]:,.2f} MFLOP before and "
-            f"{flops[1]:,.2f} after (2 · rows · width · tokens per byte)."
+            f"{flops[1]:,.2f} after (2 · rows · width · tokens per byte; the base counts with a row per token)."
         )
 
 

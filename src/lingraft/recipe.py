@@ -413,12 +413,12 @@ class Recipe(_Part):
         return self
 
     def _refuse_repeated_stage_names(self) -> None:
-        seen: dict[str, int] = {"base": -1, "expanded": -1}
+        seen: dict[str, int] = {"base": -1, "expanded": -1, "bakeoff": -1}
         for index, stage in enumerate(self.stages):
             if stage.name in seen:
                 raise _at(
                     ("stages", index, "name"),
-                    f"{stage.name!r} is taken; stage names must differ (base and expanded are ours)",
+                    f"{stage.name!r} is taken; stage names must differ (base, expanded and bakeoff are ours)",
                 )
             seen[stage.name] = index
 

@@ -63,11 +63,21 @@ def test_languages_count_together_and_parallel_text_does_not():
     assert [curve.choose(rule) for rule in (0.201, 0.199, 0.101, 0.099)] == [0, 1000, 1000, 2000]
 
 
-def test_a_last_point_right_behind_the_one_before_decides_nothing():
-    """From 1000 to 1099 nothing is saved, which may be chance; from 1000 to 1100 it counts."""
-    for last, size in ((1099, 1099), (1100, 1000)):
-        points = (CurvePoint(0, {"eu": 100}), CurvePoint(1000, {"eu": 50}), CurvePoint(last, {"eu": 50}))
-        assert FertilityCurve({"eu": SIZES["eu"]}, points).choose(0.1) == size
+def test_a_point_is_held_against_one_that_is_far_enough():
+    """From 1000 to 1099 the saving is chance, to 2000 it is a fifth; the last point is taken where none is far."""
+    tokens = {0: 100, 1000: 50, 1099: 50, 2000: 40}
+    points = tuple(CurvePoint(size, {"eu": count}) for size, count in tokens.items())
+    assert FertilityCurve({"eu": SIZES["eu"]}, points).choose(0.1) == 2000
+    assert FertilityCurve({"eu": SIZES["eu"]}, points[:3]).choose(0.1) == 1000
+
+
+@pytest.mark.parametrize("end", [9_500, 10_500, 24_000])
+def test_growth_stops_where_the_curve_flattens_however_large_it_is(end):
+    """Each thousand saves 2 % up to ``end`` and nothing after; points lie a thousand apart up to 32,000."""
+    points = tuple(
+        CurvePoint(size, {"eu": round(10**6 * 0.98 ** (min(size, end) / 1000))}) for size in curve_sizes(32_000)
+    )
+    assert end - 2600 <= FertilityCurve({"eu": SIZES["eu"]}, points).choose(0.01) <= end + 1000
 
 
 def test_text_without_tokens_and_curve_without_points():

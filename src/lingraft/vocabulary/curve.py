@@ -8,7 +8,7 @@ __all__ = ["PARALLEL", "CurvePoint", "FertilityCurve", "TextSize", "curve_sizes"
 
 PARALLEL = "parallel"
 _PER = 1000
-# Between two sizes as close as this, chance decides.
+# Between two sizes that are closer than this, chance decides.
 _TOO_CLOSE = 0.1
 
 
@@ -51,16 +51,17 @@ class FertilityCurve:
 
         The tokens are those of all texts together, but for ``parallel``, which repeats what others hold.
 
-        Between two points n < m with T(n) and T(m) tokens, a thousand tokens save (T(n) − T(m)) / T(n) · 1000 / (m −
+        A point is held against the first that is far enough behind it. Between two points n < m with T(n) and T(m)
+        tokens, a thousand tokens save (T(n) − T(m)) / T(n) · 1000 / (m −
         n). Savings fall as the vocabulary grows, so the first point that is too poor ends it.
         """
         texts = [text for text in self.sizes if text != PARALLEL]
-        for here, there in zip(self.points, self.points[1:], strict=False):
-            gap = there.num_new - here.num_new
-            if gap < _TOO_CLOSE * here.num_new:
-                continue
+        for place, here in enumerate(self.points[:-1]):
+            later = self.points[place + 1 :]
+            far = _TOO_CLOSE * here.num_new
+            there = next((point for point in later if point.num_new - here.num_new >= far), later[-1])
             before, after = (sum(point.tokens[text] for text in texts) for point in (here, there))
-            if (before - after) / max(1, before) * _PER / gap < min_saving:
+            if (before - after) / max(1, before) * _PER / (there.num_new - here.num_new) < min_saving:
                 return here.num_new
         return self.points[-1].num_new if self.points else 0
 

@@ -36,7 +36,7 @@ def expand_vocabulary(
         targets: target text, or language → text; with several languages growth is parity-aware.
         source: text that must stay as it is (with τ = 0, token for token).
         options: how many tokens, and which are admitted.
-        watched: name → text to draw the fertility curve on; the first decides where ``auto`` stops.
+        watched: name → text to draw the fertility curve on; all but ``parallel`` decide where ``auto`` stops.
 
     Raises:
         VocabularyError: the tokenizer cannot be expanded, or no token was learned.

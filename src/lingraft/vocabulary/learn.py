@@ -2,7 +2,7 @@
 
 Text is segmented by the base tokenizer once; then, again and again, the neighbouring pair that occurs most
 often in target text is merged (continued BPE: arXiv 2512.03989; in-place expansion: arXiv 2607.15232). Since every
-new merge ranks below every old one, encoding first reaches the old segmentation and then refines it; so a text
+new merge ranks below every old one, encoding first reaches the old segmentation and then joins some of it; so a text
 changes only if its old segmentation holds two neighbours whose join is a new token. Two rules keep the source
 language as it was:
 

@@ -1,8 +1,8 @@
 r"""Where a base tokenizer cuts words apart before any merge, and a pattern that keeps them whole.
 
 A pre-tokenizer cuts text into pieces, and no token reaches over a cut. Patterns made for English cut at every vowel
-sign of Hindi, so that no vocabulary, however large, can make one token of हिन्दी. (Seen on Llama 3, Qwen 3, and all that
-use the pattern of GPT-2; https://github.com/openai/tiktoken/issues/292.)
+sign of Hindi, so that no vocabulary, however large, can make one token of हिन्दी. (Seen on Llama 3, Qwen 3, and all
+that use the pattern of GPT-2; https://github.com/openai/tiktoken/issues/292.)
 """
 
 import json

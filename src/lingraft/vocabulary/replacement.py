@@ -28,7 +28,7 @@ def grow_or_replace(start: BpeStart, texts: CountedTexts, options: LearnOptions)
         return grow(start, texts, options)
     wanted = options.num_tokens
     while True:
-        removed = rare_leaves(start, texts, wanted)
+        removed = rare_leaves(start, texts, wanted, spare=options.min_count)
         reduced = replace(start, tokenizer=start.tokenizer.without(t.spelling for t in removed), removed=tuple(removed))
         gone = frozenset(token.id for token in removed)
         reduced = replace(reduced, token_bytes={i: raw for i, raw in start.token_bytes.items() if i not in gone})
@@ -44,16 +44,17 @@ def grow_or_replace(start: BpeStart, texts: CountedTexts, options: LearnOptions)
         options = replace(options, min_saving=None)
 
 
-def rare_leaves(start: BpeStart, texts: CountedTexts, count: int) -> list[RemovedToken]:
+def rare_leaves(start: BpeStart, texts: CountedTexts, count: int, *, spare: int | None = None) -> list[RemovedToken]:
     """Return the old tokens that give way: the rarest in source text first, then in target text, then by id.
 
     Only a *leaf*, a token that no merge uses, can go: then a text changes only if it holds the token itself. When a
-    leaf goes, its parts may become leaves. Special and added tokens, bytes and single characters never go.
+    leaf goes, its parts may become leaves. Special and added tokens, bytes and single characters never go, nor does
+    what occurs ``spare`` times in target text and would be learned again.
 
     Raises:
         VocabularyError: there are not that many.
     """
-    leaves = _Leaves(start, texts)
+    leaves = _Leaves(start, texts, spare)
     removed: list[RemovedToken] = []
     while len(removed) < count:
         token = leaves.pop()
@@ -69,7 +70,8 @@ def rare_leaves(start: BpeStart, texts: CountedTexts, count: int) -> list[Remove
 class _Leaves:
     """The tokens that could go next, rarest first; the counts of a token that went pass on to its parts."""
 
-    def __init__(self, start: BpeStart, texts: CountedTexts) -> None:
+    def __init__(self, start: BpeStart, texts: CountedTexts, spare: int | None) -> None:
+        self.spare = spare
         self.ids = start.tokenizer.vocabulary
         self.source = texts.source.counts()
         self.target = sum((text.counts() for text in texts.targets.values()), Counter[int]())
@@ -98,13 +100,15 @@ class _Leaves:
             if found != self.key(token):
                 heapq.heappush(self.heap, self.key(token))
                 continue
+            if self.spare is not None and found[1] >= self.spare:
+                continue
             self.fall_apart(token)
             return RemovedToken(found[2], token, found[0], found[1])
         return None
 
     def fall_apart(self, token: str) -> None:
         pairs = self.made.pop(token)
-        # The merge of the lowest rank is the one that made it.
+        # Where a token is made in several ways, the first listed stands for all: counts only decide the order.
         for part in pairs[0]:
             self.source[self.ids[part]] += self.source[self.ids[token]]
             self.target[self.ids[part]] += self.target[self.ids[token]]

@@ -20,7 +20,7 @@ __all__ = ["align", "seen_cuts"]
 _LINES_AT_ONCE = 1000
 
 
-@init_method("align", reference="https://github.com/gucci-j/lowres-cve (Align)", needs_text=True)
+@init_method("align", reference="arXiv 2406.11477 (Align), https://github.com/gucci-j/lowres-cve", needs_text=True)
 def align(context: InitContext, *, max_characters: int = 20_000_000) -> Rows:
     """Return, for each new token, the mean of the old rows that stood where it stands now, over the target text.
 
@@ -29,6 +29,9 @@ def align(context: InitContext, *, max_characters: int = 20_000_000) -> Rows:
     to by merges, a token has one cut, its pieces, and this is ``subword_mean``. It has more where new tokens outrank
     old ones: by their scores (Unigram), or when one that gave way still occurs. An old token at the border of a cut may
     reach beyond it. Tokens that do not occur get the mean of their pieces.
+
+    The authors' code differs: it takes an old token only if it lies inside the new one or holds it, counts a token once
+    a text, and gives tokens that do not occur what following their merges gives.
 
     Args:
         context: what every method sees; the target text is read.

@@ -45,8 +45,9 @@ def focus(
     pieces. No row but those of new tokens is made; the published package overwrites old rows whose spelling it maps to
     another token's.
 
-    ``engine``, ``window``, ``min_count`` and ``epochs`` are those of ``VectorOptions``. The paper trains fastText, and
-    its package leaves out tokens that occur less than 10 times.
+    ``engine``, ``window``, ``min_count`` and ``epochs`` are those of ``VectorOptions``. The paper trains fastText (300
+    dimensions; its package 100 by default, and leaves out tokens that occur less than 10 times); ``svd`` is ours. O
+    holds every old token that the text has, where the package may restrict it to a tokenizer of the target.
 
     Raises:
         RecipeError: an option has no meaning.

@@ -14,7 +14,8 @@ def gaussian(context: InitContext, *, scale: float = 1.0) -> Float[Tensor, "new 
     """Return one draw from N(μ, scale · Σ) per new token, μ and Σ being the mean and covariance of the old rows.
 
     The whole covariance is used: with E = V diag(λ) Vᵀ the eigendecomposition of Σ, a row is μ + √scale · V √λ z,
-    z ~ N(0, I). (transformers' own resize scales Σ by 1e-9, which is the mean in all but name.)
+    z ~ N(0, I). (transformers' own resize scales Σ by 1e-9 and Hewitt by
+    1e-5, which is the mean in all but name; with 1 the bound that ``mean`` has on the KL does not hold.)
     """
     old = context.old.double()
     centred = old - old.mean(dim=0)

@@ -17,10 +17,11 @@ _ROWS_AT_ONCE = 4096
 def linear_map(context: InitContext, *, donor: str, ridge: float = 0.0) -> Rows:
     """Return, for each new token, the donor's row of it, mapped into the base model's space.
 
-    row(t) = ē + W (d_t − d̄), with W = argmin Σᵢ ‖W (dᵢ − d̄) − (eᵢ − ē)‖² + λ ‖W‖² over the shared tokens i, whose rows
-    are dᵢ in the donor and eᵢ in the base model and whose means are d̄ and ē. λ is ``ridge`` times the mean eigenvalue
-    of Σᵢ (dᵢ − d̄)(dᵢ − d̄)ᵀ. The published method speaks of a map W · d_t; rows share a large mean, which the centred
-    map carries over as it is and W need not learn. Tokens that the donor lacks get the mean of their pieces.
+    row(t) = ē + W (d_t − d̄), with W = argmin Σᵢ ‖W (dᵢ − d̄) − (eᵢ − ē)‖² + λ ‖W‖² over the shared tokens i, whose
+    rows are dᵢ in the donor and eᵢ in the base model and whose means are d̄ and ē. λ is ``ridge`` times the mean
+    eigenvalue of Σᵢ (dᵢ − d̄)(dᵢ − d̄)ᵀ. The published method speaks of a map W · d_t; rows share a large mean, which
+    the centred map carries over as it is and W need not learn. Tokens that the donor lacks get the mean of their
+    pieces.
 
     Args:
         context: what every method sees.

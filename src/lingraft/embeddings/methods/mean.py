@@ -12,7 +12,7 @@ __all__ = ["mean"]
 def mean(context: InitContext) -> Float[Tensor, "new dim"]:
     """Return the mean old row for every new token.
 
-    μ = 1/V · Σ Eᵢ. All new rows are equal, so a head row's logit is the mean logit; the KL between old and new model is
-    at most log(1 + N/V).
+    μ = 1/V · Σ Eᵢ. All new rows are equal, so a head row's logit is the mean logit; with a plain linear head and a
+    vocabulary that was only appended to, the KL between old and new model is at most log(1 + N/V).
     """
     return context.old.mean(dim=0).repeat(context.expansion.num_new, 1)

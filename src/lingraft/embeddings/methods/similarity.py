@@ -45,7 +45,7 @@ def similarity(
 
     row(t) = Σⱼ wⱼ · E[sⱼ], where s₁…s_k are the old tokens with the largest cosines cⱼ = cos(v(t), v(sⱼ)), v is an
     embedding from outside of a token's text without the white space around it, and w = softmax(c / temperature), or
-    wⱼ ∝ max(cⱼ, 0) with ``weights: cosine``. (The paper's own k and weights are not published.)
+    wⱼ ∝ max(cⱼ, 0) with ``weights: cosine``. (The paper's own k and weights were not found by us.)
 
     Old tokens that are no clean text (control tokens, parts of characters, white space) take no part. With word
     vectors, a text is looked up as it is, then in lower case; old tokens without a vector take no part. New tokens that

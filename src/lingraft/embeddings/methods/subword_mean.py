@@ -39,7 +39,9 @@ def subword_mean(context: InitContext, *, weights: str = "uniform") -> Float[Ten
     - ``uniform``: 1/n;
     - ``length``: in proportion to the characters of sⱼ, the space before a word being one of them;
     - ``first``, ``last``: 1 for that piece alone;
-    - ``late``, ``early``: in proportion to exp(2j) and exp(−2j).
+    - ``late`` (meant for input rows), ``early`` (for output rows): in proportion to exp(2j) and exp(−2j), as the code
+    of
+      token distillation has AdaptiVocab's weights; AdaptiVocab's own code halves them from place to place.
 
     Raises:
         RecipeError: ``weights`` is none of these.

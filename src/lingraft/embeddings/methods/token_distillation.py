@@ -345,11 +345,11 @@ def _next_token_loss(
         # A token that gave way has no probability any more: its id is a new token's.
         taken = [token_id for token_id in expansion.new_ids if token_id < expansion.num_old]
         old = head(states)[:, : expansion.num_old].float()
-        old[:, taken] = -torch.inf
     bias = 0.0 if getattr(head, "bias", None) is None else head.bias.mean()
     logits = torch.cat([old, states.float() @ rows.T + bias], dim=1)
     softcap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
     logits = logits if softcap is None else softcap * torch.tanh(logits / softcap)
+    logits = logits.index_fill(1, torch.tensor(taken, dtype=torch.long, device=logits.device), -torch.inf)
     wanted = torch.where(spelled.places == _NO_NEW, spelled.merged, spelled.places + expansion.num_old)[:, 1:][inside]
     return nn.functional.cross_entropy(logits, wanted)
 

@@ -106,7 +106,7 @@ _MEANINGS = {
     "vocabulary.veto_per_million": "How often a merge may fire per million tokens of protected source text; 0: never.",
     "vocabulary.allow_digits": "Whether tokens may hold digits.",
     "vocabulary.max_source_drift": "Largest share of held-out source tokens that may change.",
-    "vocabulary.row_multiple": "Matrices are padded to a multiple of so many rows.",
+    "vocabulary.row_multiple": "Matrices that grow are padded to a multiple of so many rows; spare rows of the base are used first.",
     "embeddings.input": "Init method of the input matrix (and of a tied head): a name, or `{name: …, OPTION: …}`.",
     "embeddings.output": "Init method of the output matrix of an untied model; as `input` if not said.",
     "embeddings.choose": "Candidates of the bake-off; each a method, or `{input: …, output: …}`. The best fills the rows.",

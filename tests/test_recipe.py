@@ -195,16 +195,20 @@ languages: {source: en, target: eu}
 corpora: {eu: {path: eu}, en: {path: en}}
 vocabulary: {second_tokenizer: second.json}
 embeddings:
-  input: {name: omp, donor: donor}
   choose: [mean, {name: similarity, vectors: words.vec}, {input: {name: omp, donor: donor}, output: mean}]
 stages: [{name: a, tokens: 1M, mix: {eu: 1.0}, lr: {peak: 1e-3}}]
 """
     (tmp_path / "r.yaml").write_text(text)
     recipe = load_recipe(tmp_path / "r.yaml")
     assert recipe.vocabulary.second_tokenizer == str(tmp_path / "second.json")
-    assert recipe.embeddings.input.options == {"donor": str(tmp_path / "donor")}
     named, pair = recipe.embeddings.choose[1:]
     assert named.input.options == {"vectors": str(tmp_path / "words.vec")}
     assert (pair.input.options, pair.output.name) == ({"donor": str(tmp_path / "donor")}, "mean")
     far = load_recipe(tmp_path / "r.yaml", ["vocabulary.second_tokenizer=org/other"])
+    (tmp_path / "s.yaml").write_text(
+        text[: text.index("embeddings")]
+        + "embeddings: {input: {name: omp, donor: donor}}\n"
+        + text[text.index("stages") :]
+    )
+    assert load_recipe(tmp_path / "s.yaml").embeddings.input.options == {"donor": str(tmp_path / "donor")}
     assert far.vocabulary.second_tokenizer == "org/other"

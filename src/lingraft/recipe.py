@@ -220,6 +220,14 @@ class EmbeddingInit(_Part):
 
     _tuple = field_validator("choose", mode="before")(_tuple_of)
 
+    @model_validator(mode="after")
+    def _one_way_to_choose(self) -> "EmbeddingInit":
+        if self.choose and (self.input != Choice(name="subword_mean") or self.output is not None):
+            raise ValueError("choose and input or output are given; the bake-off decides, so leave the others out")
+        if any(pair in self.choose[:n] for n, pair in enumerate(self.choose)):
+            raise ValueError("choose names a candidate twice")
+        return self
+
     @property
     def candidates(self) -> tuple[InitPair, ...]:
         """The candidates of the bake-off, or the one choice that is made already."""
@@ -424,6 +432,13 @@ class Recipe(_Part):
 
     def _refuse_unmeasurable_languages(self) -> None:
         spoken = {self.language_of(name) for name in self.corpora}
+        grown = self.vocabulary.languages
+        if grown is not None and (self.languages.target not in grown or len(set(grown)) < len(grown)):
+            listed = ", ".join(grown)
+            raise _at(
+                ("vocabulary", "languages"),
+                f"the target {self.languages.target!r} must be among them, and each only once (given: {listed})",
+            )
         for index, code in enumerate(self.vocabulary.languages or ()):
             if code not in spoken:
                 listed = ", ".join(sorted(spoken))

@@ -40,6 +40,14 @@ from lingraft.version import __version__
 
 __all__ = ["Run", "describe_environment", "fingerprint", "hash_file", "publish_folder", "write_file"]
 
+_OF_THE_TOKENIZER = (
+    "fertility",
+    "tokens_per_byte",
+    "tokens_per_character",
+    "segmentation_drift",
+    "segmentation_drift/tokens",
+)
+
 _UNPUBLISHED = re.compile(r"\..+\.\d+(\.old)?\.tmp")
 _PACKAGES = ("accelerate", "gguf", "numpy", "plotly", "safetensors", "tokenizers", "torch", "transformers")
 
@@ -256,8 +264,7 @@ class Run:
 
     def forget_measurements_of(self, *stages: str) -> None:
         """Drop the rows of some stages, except those that describe the tokenizer: the stage begins again."""
-        kept = ("fertility", "tokens_per_byte", "segmentation_drift")
-        self._keep_measurements(lambda row: row.stage not in stages or row.name in kept)
+        self._keep_measurements(lambda row: row.stage not in stages or row.name in _OF_THE_TOKENIZER)
 
     def _keep_measurements(self, wanted: Callable[[Measurement], bool]) -> None:
         rows = self.measurements()

@@ -102,8 +102,15 @@ def test_replacement_adds_no_rows(make_recipe):
         ("embeddings.choose=[subword_men]", r"embeddings\.choose\.0\.input: unknown init method"),
         ("embeddings.choose=[{input: mean, output: zero}]", r"embeddings\.choose\.0\.output: 'zero' differs"),
         ("embeddings.calibrate=true", r"embeddings\.calibrate: True is for the input rows of untied models"),
-        ("vocabulary.languages=[en]", r"vocabulary\.languages\.0: 'en' is the source language"),
-        ("vocabulary.languages=[fr]", r"vocabulary\.languages\.0: no corpus is in 'fr'"),
+        ("vocabulary.languages=[eu, en]", r"vocabulary\.languages\.1: 'en' is the source language"),
+        ("vocabulary.languages=[eu, fr]", r"vocabulary\.languages\.1: no corpus is in 'fr'"),
+        ("vocabulary.languages=[en]", r"vocabulary\.languages: the target 'eu' must be among them"),
+        (
+            "vocabulary.languages=[eu, eu]",
+            r"vocabulary\.languages: the target 'eu' must be among them, and each only once",
+        ),
+        ("embeddings={input: mean, choose: [zero]}", r"embeddings: choose and input or output are given"),
+        ("embeddings.choose=[mean, mean]", r"embeddings: choose names a candidate twice"),
         ("vocabulary.second_tokenizer=/nowhere/tokenizer.json", r"vocabulary\.second_tokenizer: there is no"),
     ],
 )

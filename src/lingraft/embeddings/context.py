@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lingraft.errors import ModelError
+from lingraft.errors import LingraftError, ModelError
 from lingraft.registry import Registry
 from lingraft.vocabulary import VocabularyExpansion
 
@@ -125,7 +125,7 @@ def fill_rows(
     owned = max(expansion.new.num_ids, expansion.num_old)
     origins = [Origin("copied")] * owned + [Origin("padding")] * (num_rows - owned)
     if expansion.num_new:
-        made = _checked(method(context), (expansion.num_new, base.shape[1]), name)
+        made = _checked(_made(method, context, name), (expansion.num_new, base.shape[1]), name, base.dtype)
         _refuse_fallbacks(made.fallbacks, expansion, name)
         ids = [token.id for token in expansion.new_tokens]
         matrix[torch.tensor(ids)] = made.matrix.to(base.dtype)
@@ -135,12 +135,26 @@ def fill_rows(
     return Embeddings(matrix, tuple(origins))
 
 
-def _checked(made: Any, shape: tuple[int, int], name: str) -> Rows:
+def _made(method: InitMethod, context: InitContext, name: str) -> Any:
+    """Return what a method makes; a fault of a user's own method is told with its name."""
+    try:
+        return method(context)
+    except LingraftError:
+        raise
+    except Exception as error:
+        raise ModelError(f"init method {name!r} failed: {type(error).__name__}: {error}") from error
+
+
+def _checked(made: Any, shape: tuple[int, int], name: str, dtype: torch.dtype) -> Rows:
     rows = made.matrix if isinstance(made, Rows) else made
     if not isinstance(rows, Tensor) or tuple(rows.shape) != shape:
         got = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
         raise ModelError(f"init method {name!r} must return a tensor of shape {shape}, it returned {got}")
-    if not torch.isfinite(rows).all():
+    if not rows.is_floating_point() or rows.layout is not torch.strided or rows.is_meta:
+        raise ModelError(
+            f"init method {name!r} must return dense rows of floating-point numbers, not {rows.dtype} rows"
+        )
+    if not torch.isfinite(rows.to(dtype)).all():
         raise ModelError(f"init method {name!r} returned rows that are not finite")
     return made if isinstance(made, Rows) else Rows(rows)
 

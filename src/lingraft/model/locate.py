@@ -119,7 +119,11 @@ def locate_tokenizer(reference: str, revision: str | None = None, where: str = "
     if location.kind == "hub":
         from huggingface_hub import hf_hub_download
 
-        return TokenizerFile.open(Path(hf_hub_download(reference, "tokenizer.json", revision=revision)).parent)
+        try:
+            file = Path(hf_hub_download(reference, "tokenizer.json", revision=revision))
+        except Exception as error:
+            raise RecipeError(f"{where}: cannot fetch the tokenizer of {reference!r} from the hub: {error}") from error
+        return TokenizerFile.open(file.parent)
     return describe_base(location).tokenizer
 
 

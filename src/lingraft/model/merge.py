@@ -91,6 +91,7 @@ def merge_models(
     tokenizers = [TokenizerFile.open(folder) for folder in folders]
     largest = max(range(len(folders)), key=lambda k: len(tokenizers[k].vocabulary))
     _refuse_foreign_tokens(folders, tokenizers, largest)
+    _refuse_other_cuts(folders, tokenizers, largest)
     models = [load_model(folder, _stored_dtype(folder)) for folder in folders]
     _refuse_other_tensors(folders, models)
     _refuse_other_settings(folders, models)
@@ -216,6 +217,18 @@ def _stored_dtype(folder: Path) -> torch.dtype:
     if not stored or not stored <= _DTYPES.keys():
         raise ModelError(f"{folder}: the weights are {sorted(stored) or 'not there'}; {', '.join(_DTYPES)} are merged")
     return functools.reduce(torch.promote_types, (_DTYPES[name] for name in sorted(stored)))
+
+
+def _refuse_other_cuts(folders: Sequence[Path], tokenizers: Sequence[TokenizerFile], largest: int) -> None:
+    """Raise a ModelError where a model's rows were trained on text that its tokenizer cuts otherwise."""
+    whole = tokenizers[largest]
+    for folder, own in zip(folders, tokenizers, strict=True):
+        merges = whole.merges[: len(own.merges)]
+        if own.raw.get("normalizer") != whole.raw.get("normalizer") or own.merges != merges:
+            raise ModelError(
+                f"{folder}: its tokenizer has another normaliser, or merges that are not the beginning of those in "
+                f"{folders[largest]}: the same text has other tokens there, and rows of one name do not belong together"
+            )
 
 
 def _refuse_unusable_weights(folders: Sequence[Path], weights: Sequence[float]) -> None:

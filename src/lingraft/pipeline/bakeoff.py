@@ -12,11 +12,11 @@ from typing import Any
 from lingraft.corpus import TokenStore
 from lingraft.corpus.loader import SequenceLoader
 from lingraft.corpus.mixing import quota_table
-from lingraft.errors import ModelError
+from lingraft.errors import InterruptedRunError, LingraftError, ModelError
 from lingraft.measurement import Measurement
 from lingraft.model.base import head_of
 from lingraft.model.freeze import choose_trainable
-from lingraft.pipeline.initialising import initialise
+from lingraft.pipeline.initialising import fingerprint_of_files, initialise
 from lingraft.pipeline.measuring import Evaluator
 from lingraft.pipeline.prepare import Prepared
 from lingraft.pipeline.progress import Progress
@@ -113,6 +113,7 @@ def _tasted(kitchen: _Kitchen, pair: InitPair) -> Tasting:
     name = f"bakeoff-{fingerprint(pair.model_dump(mode='json'))[:12]}"
     inputs = {
         "pair": pair.model_dump(mode="json"),
+        "files": fingerprint_of_files(pair),
         "stage": recipe.stages[0].model_dump(mode="json"),
         "steps": recipe.embeddings.choose_steps,
         "calibrate": recipe.embeddings.calibrate,
@@ -122,16 +123,23 @@ def _tasted(kitchen: _Kitchen, pair: InitPair) -> Tasting:
         "tokenizer": kitchen.expansion.new.sha256,
         "data": {corpus: store.manifest.corpus_sha256 for corpus, store in kitchen.stores.items()},
     }
-    return _from_dict(kitchen.run.step(name, inputs, lambda: _as_dict(_taste(kitchen, pair))))
+    return _from_dict(kitchen.run.step(name, inputs, lambda: _as_dict(_tried(kitchen, pair))))
+
+
+def _tried(kitchen: _Kitchen, pair: InitPair) -> Tasting:
+    """Taste a candidate; one that cannot make rows, or that training tears apart, has failed and the others go on."""
+    try:
+        return _taste(kitchen, pair)
+    except InterruptedRunError:
+        raise
+    except LingraftError as error:
+        return Tasting(pair.label, {}, {}, str(error))
 
 
 def _taste(kitchen: _Kitchen, pair: InitPair) -> Tasting:
     kitchen.progress.phase(f"bake-off: {pair.label}")
     recipe, expansion = kitchen.recipe, kitchen.expansion
-    try:
-        model = initialise(kitchen.run, recipe, kitchen.base, expansion, pair).model.to(choose_device(recipe))
-    except ModelError as error:
-        return Tasting(pair.label, {}, {}, str(error))
+    model = initialise(kitchen.run, recipe, kitchen.base, expansion, pair).model.to(choose_device(recipe))
     stage, steps = recipe.stages[0], recipe.embeddings.choose_steps
     target: dict[int, float] = {}
     source: dict[int, float] = {}

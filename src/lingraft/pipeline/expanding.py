@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,14 +38,16 @@ from lingraft.vocabulary import (
 __all__ = ["Sample", "prepare_vocabulary", "second_tokenizer"]
 
 _AUDITED_BYTES = 5_000_000
+_PARTS = 200
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Documents of some languages, all of them or an even choice, and which share of the bytes that is."""
+    """Documents of some corpora, all of them or an even choice; which share of their bytes that is, and how many."""
 
     texts: list[str]
     share: float
+    total: int
 
 
 def prepare_vocabulary(run: Run, recipe: Recipe, tokenizer: TokenizerFile, progress: Progress) -> VocabularyExpansion:
@@ -57,6 +59,9 @@ def prepare_vocabulary(run: Run, recipe: Recipe, tokenizer: TokenizerFile, progr
     """
     progress.phase("vocabulary")
     second = second_tokenizer(recipe)
+    if second is not None:
+        found = {"tokenizer": second.sha256}
+        run.step("second-tokenizer", found, lambda: found, source="the tokenizer of vocabulary.second_tokenizer")
     inputs = {
         "vocabulary": recipe.vocabulary.model_dump(mode="json"),
         "second": second.sha256 if second else None,
@@ -103,28 +108,52 @@ def _read_texts(run: Run, recipe: Recipe) -> _Texts:
         language: _sample(run, {name for name in recipe.corpora if recipe.language_of(name) == language}, limit)
         for language in grown
     }
-    protected = _sample(run, others, limit)
+    foreign = {
+        language: _sample(run, {name for name in others if recipe.language_of(name) == language}, limit)
+        for language in dict.fromkeys(recipe.language_of(name) for name in sorted(others))
+    }
+    protected = _together(foreign.values())
     english = () if "en" in grown else ENGLISH_SAMPLE
     protected = replace(protected, texts=[*protected.texts, *english, *_probe_prompts(recipe)])
     spoken = dict.fromkeys([*grown, recipe.languages.source])
     held_out = {language: list(texts_of(run, recipe, language, "validation")) for language in spoken}
     learning = (text for sample in targets.values() for text in sample.texts)
-    pinned = frozenset(dominant_scripts(learning) - dominant_scripts(protected.texts))
+    # Language by language: a small corpus must not lose its script in the text of a large one.
+    used = set().union(*(dominant_scripts(sample.texts) for sample in foreign.values()))
+    pinned = frozenset(dominant_scripts(learning) - used - dominant_scripts(protected.texts))
     return _Texts(targets, protected, held_out, _parallel(run, recipe), pinned)
 
 
 def _sample(run: Run, names: set[str], limit: int) -> Sample:
-    """Return the training documents of some corpora; of too many, as many as fit, spread evenly by a hash."""
+    """Return the training documents of some corpora; of too much text, parts of them spread evenly by a hash."""
     files = [run.path("corpora", name, "train.jsonl") for name in sorted(names)]
     total = sum((run.finished(f"corpus-{name}") or {})["record"]["train_bytes"] for name in names)
-    keep = min(1.0, limit / max(1, total))
-    texts = [
-        document.text
-        for file in files
-        for document in read_prepared(file)
-        if keep == 1.0 or zlib.crc32(document.text[:256].encode()) < keep * 2**32
-    ]
-    return Sample(texts, sum(len(text.encode()) for text in texts) / max(1, total))
+    documents = (document.text for file in files for document in read_prepared(file))
+    if total <= limit:
+        texts = list(documents)
+    else:
+        parts = (part for text in documents for part in _parts(text, max(1000, limit // _PARTS)))
+        texts = [part for part in parts if zlib.crc32(part.encode()) < limit / total * 2**32]
+    return Sample(texts, sum(len(text.encode()) for text in texts) / max(1, total), total)
+
+
+def _parts(text: str, length: int) -> Iterator[str]:
+    """Yield a text in parts of about so many characters, cut at spaces: few long documents can be sampled too."""
+    start = 0
+    while len(text) - start > length:
+        cut = text.find(" ", start + length)
+        if cut < 0:
+            break
+        yield text[start:cut]
+        start = cut
+    yield text[start:]
+
+
+def _together(samples: Iterable[Sample]) -> Sample:
+    parts = list(samples)
+    total = sum(sample.total for sample in parts)
+    seen = sum(sample.share * sample.total for sample in parts)
+    return Sample([text for sample in parts for text in sample.texts], seen / max(1, total), total)
 
 
 def _parallel(run: Run, recipe: Recipe) -> tuple[list[str], list[str]]:
@@ -191,12 +220,14 @@ def _audit_texts(recipe: Recipe, texts: _Texts) -> AuditTexts:
 def _expanded(
     recipe: Recipe, tokenizer: TokenizerFile, second: TokenizerFile | None, texts: _Texts
 ) -> VocabularyExpansion:
-    audited = list(_first_bytes(texts.learning, _AUDITED_BYTES))
+    if recipe.vocabulary.method == "keep":
+        return keep_vocabulary(tokenizer)
+    each = _AUDITED_BYTES // len(texts.targets)
+    parts = {name: list(_first_bytes(sample.texts, each)) for name, sample in texts.targets.items()}
+    audited = [text for part in parts.values() for text in part]
     cuts, normaliser = audit_words(tokenizer, audited), audit_normaliser(tokenizer, audited)
     facts: dict[str, Any] = {"words": cuts.as_dict(), "normaliser": normaliser.as_dict()}
-    if recipe.vocabulary.method == "keep":
-        return replace(keep_vocabulary(tokenizer), record=facts)
-    start = patched_tokenizer(tokenizer, cuts, audited, recipe)
+    start = patched_tokenizer(tokenizer, parts, recipe)
     options = replace(learn_options(recipe), pinned_scripts=texts.pinned)
     if second is not None:
         options = replace(options, candidates=candidates_from(second))

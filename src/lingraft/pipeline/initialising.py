@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from lingraft.corpus import source_fingerprint
 from lingraft.embeddings import (
     Embeddings,
     InitContext,
@@ -33,7 +34,7 @@ from lingraft.recipe import Choice, InitPair, Recipe
 from lingraft.run import Run, publish_folder
 from lingraft.vocabulary import VocabularyExpansion, dominant_scripts
 
-__all__ = ["Initialised", "bind_init_methods", "initialise", "prepare_embeddings"]
+__all__ = ["Initialised", "bind_init_methods", "fingerprint_of_files", "initialise", "prepare_embeddings"]
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,12 @@ def prepare_embeddings(
 ) -> Path:
     """Return the folder of the expanded model: old rows bit for bit, new rows by the chosen methods."""
     progress.phase("initial embeddings")
+    files = fingerprint_of_files(pair)
+    if files:
+        run.step("init-files", files, lambda: files, source="a file that the init methods of embeddings read")
     inputs = {
         "methods": pair.model_dump(mode="json"),
+        "files": files,
         "calibrate": recipe.embeddings.calibrate,
         "row_multiple": recipe.vocabulary.row_multiple,
         "tokenizer": expansion.new.sha256,
@@ -75,6 +80,18 @@ def bind_init_methods(pair: InitPair, where: str = "embeddings") -> dict[str, Ca
         at = f"{where}.{side if getattr(pair, side) is not None else 'input'}"
         bound[side] = init_methods.get(choice.name, at).bind(choice.options, at)
     return bound
+
+
+def fingerprint_of_files(pair: InitPair) -> dict[str, str]:
+    """Return option → a hash of the file or folder that it names, for every option that names one."""
+    found = {}
+    for side, choice in (("input", pair.input), ("output", pair.output)):
+        for name, value in (choice.options if choice else {}).items():
+            path = Path(value) if isinstance(value, str) and value else None
+            if path is not None and path.exists():
+                files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+                found[f"{side}.{name}"] = source_fingerprint(files)
+    return found
 
 
 def initialise(run: Run, recipe: Recipe, base: Prepared, expansion: VocabularyExpansion, pair: InitPair) -> Initialised:

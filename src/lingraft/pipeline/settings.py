@@ -1,17 +1,17 @@
 """From the words of a recipe to the numbers of the other rooms. Loads no torch."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lingraft.corpus.mixing import Schedule, make_schedule, quota_table
-from lingraft.errors import CorpusError, RecipeError, nearest
+from lingraft.errors import CorpusError, RecipeError, VocabularyError, nearest
 from lingraft.model.locate import BaseDescription
 from lingraft.quantities import length_in_tokens
 from lingraft.recipe import Recipe, Stage
 from lingraft.vocabulary import (
     LearnOptions,
     TokenizerFile,
-    WordCuts,
+    audit_words,
     dominant_scripts,
     needs_patch,
     patch_marks,
@@ -89,22 +89,26 @@ def learn_options(recipe: Recipe) -> LearnOptions:
     )
 
 
-def patched_tokenizer(tokenizer: TokenizerFile, cuts: WordCuts, texts: Iterable[str], recipe: Recipe) -> TokenizerFile:
+def patched_tokenizer(tokenizer: TokenizerFile, texts: Mapping[str, Sequence[str]], recipe: Recipe) -> TokenizerFile:
     """Return the tokenizer to grow: the base, or with a pattern that keeps the marks of the target's scripts in words.
 
     Args:
         tokenizer: the base.
-        cuts: what its pattern cuts.
-        texts: target text, for its scripts.
+        texts: language → target text; each language is judged by itself.
         recipe: says whether to.
 
     Raises:
         VocabularyError: it should be changed, and its pattern is not understood.
     """
     wish = recipe.vocabulary.pre_tokenizer
-    if tokenizer.family != "byte_bpe" or wish == "keep" or (wish == "auto" and not needs_patch(cuts)):
+    if tokenizer.family != "byte_bpe" or wish == "keep":
         return tokenizer
-    return patch_marks(tokenizer, frozenset(dominant_scripts(texts) - {"Other"}))
+    cut = [part for part in texts.values() if wish == "patch" or needs_patch(audit_words(tokenizer, part))]
+    scripts = frozenset().union(*(dominant_scripts(part) for part in cut)) - {"Other"}
+    try:
+        return patch_marks(tokenizer, scripts) if scripts else tokenizer
+    except VocabularyError as error:
+        raise VocabularyError(f"{error} (vocabulary.pre_tokenizer: keep leaves the pattern as it is)") from error
 
 
 def stage_schedule(recipe: Recipe, index: int) -> Schedule:

@@ -107,7 +107,7 @@ def plan_vocabulary(
     seen = {language: sum(len(text.encode()) for text in sample) for language, sample in targets.items()}
     after, curve, start = dict(before), FertilityCurve(), tokenizer
     if recipe.vocabulary.method != "keep":
-        start = patched_tokenizer(tokenizer, cuts, texts, recipe)
+        start = patched_tokenizer(tokenizer, targets, recipe)
         options = learn_options(recipe)
         scale = sum(seen.values()) / max(1.0, sum(whole_bytes.values()))
         options = replace(

@@ -6,6 +6,7 @@ training, measurement and the gates see the same ids.
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -76,7 +77,10 @@ class TokenizerFile:
         path = folder / "tokenizer.json"
         if not path.is_file():
             raise VocabularyError(f"{folder}: no tokenizer.json; a fast tokenizer is needed (AutoTokenizer saves one)")
-        return cls(path.read_text(encoding="utf-8"), str(path))
+        try:
+            return cls(path.read_text(encoding="utf-8"), str(path))
+        except UnicodeDecodeError as error:
+            raise VocabularyError(f"{path}: not UTF-8 at byte {error.start}") from error
 
     def _refuse_shared_ids(self) -> None:
         by_id: dict[int, str] = {}
@@ -148,7 +152,8 @@ class TokenizerFile:
     def family(self) -> str:
         """The kind of tokenizer: ``byte_bpe``, ``sentencepiece_bpe``, ``unigram``, ``wordpiece`` or ``other``."""
         model = self.raw["model"]
-        kind = model.get("type")
+        # Old files do not say what they are; the library tells a BPE by its merges, and so do we.
+        kind = model.get("type") or ("BPE" if "merges" in model else None)
         if kind == "BPE":
             if "ByteLevel" in _part_types(self.raw.get("pre_tokenizer")) and not model.get("byte_fallback"):
                 return "byte_bpe"
@@ -172,10 +177,20 @@ class TokenizerFile:
         encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [_grouped(encoding.ids, encoding.word_ids) for encoding in encodings]
 
+    def unknown_characters(self, texts: Sequence[str]) -> int:
+        """Return how many characters of the texts have no token."""
+        unknown = self.unknown_id
+        return sum(
+            end - start
+            for encoding in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+            for token_id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
+            if token_id == unknown
+        )
+
     def leading_ids(self) -> list[int]:
         """Return the ids that the tokenizer itself puts in front of a text (BOS, or nothing)."""
         plain, whole = self.encode("a"), self._tokenizer.encode("a").ids
-        return whole[: whole.index(plain[0])] if plain[0] in whole else []
+        return whole[: whole.index(plain[0])] if plain and plain[0] in whole else []
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids; control tokens are kept."""
@@ -234,9 +249,20 @@ class TokenizerFile:
         return normalizer.normalize_str(text) if normalizer is not None else text
 
     def pre_tokenize(self, text: str) -> list[str]:
-        """Return the normalised pieces of a text, as the model gets them."""
-        pre_tokenizer, text = self._tokenizer.pre_tokenizer, self.normalise(text)
-        return [piece for piece, _ in pre_tokenizer.pre_tokenize_str(text)] if pre_tokenizer is not None else [text]
+        """Return the normalised pieces of a text, as the model gets them: added tokens are cut out before."""
+        pre_tokenizer = self._tokenizer.pre_tokenizer
+        parts = self._added_words.split(text) if self._added_words is not None else [text]
+        normal = [self.normalise(part) for part in parts if part]
+        if pre_tokenizer is None:
+            return normal
+        return [piece for part in normal for piece, _ in pre_tokenizer.pre_tokenize_str(part)]
+
+    @cached_property
+    def _added_words(self) -> re.Pattern[str] | None:
+        """Matches the added tokens that text may hold by chance: those not special, with a letter in them."""
+        added = [e["content"] for e in self.raw.get("added_tokens") or () if not e.get("special")]
+        words = sorted((w for w in added if any(map(str.isalpha, w))), key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, words))) if words else None
 
     def extended(
         self, tokens: Sequence[str], merges: Sequence[tuple[str, str]], ids: Sequence[int] | None = None

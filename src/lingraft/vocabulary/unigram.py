@@ -251,7 +251,8 @@ def _fresh(words: Counter[str], options: LearnOptions) -> Scores:
 
 def _fitted(words: Counter[str], candidates: set[str]) -> Scores:
     """Return scores for given pieces: the logarithm of how often each is used when words are cut by these scores."""
-    pieces = candidates | {character for word in words for character in word}
+    characters = {character for word in words for character in word}
+    pieces = candidates | characters
     counts = _occurrences(words, pieces)
     for _ in range(_FITTING_ROUNDS):
         total = counts.total()
@@ -261,7 +262,8 @@ def _fitted(words: Counter[str], candidates: set[str]) -> Scores:
         for count, ids in zip(words.values(), _segment(rows, None, False, words), strict=True):
             for i in ids:
                 used[rows[i][0]] += count
-        pieces, counts = set(used), used
+        # Without its characters a word could not be cut at all.
+        pieces, counts = set(used) | characters, used
     total = counts.total()
     return {piece: round(math.log(counts[piece] / total), 4) for piece in sorted(counts)}
 

@@ -58,7 +58,6 @@ from lingraft.vocabulary import (
     TokenizerFile,
     VocabularyExpansion,
     audit_expansion,
-    audit_words,
     dominant_scripts,
     expand_vocabulary,
     measure_fertility,
@@ -241,7 +240,7 @@ def patched_base(old: TokenizerFile, learning: list[str]) -> TokenizerFile:
     """Return the tokenizer that grows: with a pattern that keeps marks in words, where the script needs it."""
     recipe = load_recipe(ROOT / "recipes" / "demo.yaml")  # vocabulary.pre_tokenizer is auto there
     audited = _first_bytes(learning, 5e6)
-    return patched_tokenizer(old, audit_words(old, audited), audited, recipe)
+    return patched_tokenizer(old, {"target": list(audited)}, recipe)
 
 
 def train_fresh(start: TokenizerFile, learning: list[str], count: int) -> Fresh:

@@ -89,3 +89,9 @@ def test_what_an_unfinished_character_may_be_is_what_all_characters_say(size):
         assert is_pinned(raw, scripts) == (wanted and found["Devanagari"] > found[None]), raw
         assert is_well_formed(raw, LearnOptions(1, pinned_scripts=scripts)) == is_pinned(raw, scripts)
         assert not is_well_formed(raw, LearnOptions(1))
+
+
+def test_a_target_with_a_script_of_its_own_takes_no_token_without_it():
+    options = LearnOptions(9, pinned_scripts=frozenset({"Greek"}), pinned_only=True)
+    words = {"αβ": True, " α": True, "Linux": False, " Linux": False, "x-α": True}
+    assert {word: is_well_formed(word.encode(), options) for word in words} == words

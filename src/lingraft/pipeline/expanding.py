@@ -228,7 +228,9 @@ def _expanded(
     cuts, normaliser = audit_words(tokenizer, audited), audit_normaliser(tokenizer, audited)
     facts: dict[str, Any] = {"words": cuts.as_dict(), "normaliser": normaliser.as_dict()}
     start = patched_tokenizer(tokenizer, parts, recipe)
-    options = replace(learn_options(recipe), pinned_scripts=texts.pinned)
+    # A target with scripts of its own takes no Latin names and such from its text: its new tokens are its script's.
+    own = all(dominant_scripts(part) <= texts.pinned for part in parts.values())
+    options = replace(learn_options(recipe), pinned_scripts=texts.pinned, pinned_only=own)
     if second is not None:
         options = replace(options, candidates=candidates_from(second))
     targets = {language: sample.texts for language, sample in texts.targets.items()}

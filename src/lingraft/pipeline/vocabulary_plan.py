@@ -109,12 +109,14 @@ def plan_vocabulary(
     if recipe.vocabulary.method != "keep":
         start = patched_tokenizer(tokenizer, targets, recipe)
         options = learn_options(recipe)
+        pinned = frozenset(dominant_scripts(texts) - dominant_scripts(protected))
         scale = sum(seen.values()) / max(1.0, sum(whole_bytes.values()))
         options = replace(
             options,
             min_count=max(2, round(options.min_count * min(1.0, scale))),
             min_saving=None,
-            pinned_scripts=frozenset(dominant_scripts(texts) - dominant_scripts(protected)),
+            pinned_scripts=pinned,
+            pinned_only=all(dominant_scripts(sample) <= pinned for sample in targets.values()),
         )
         if recipe.vocabulary.second_tokenizer:
             second = locate_tokenizer(recipe.vocabulary.second_tokenizer, where="vocabulary.second_tokenizer")

@@ -44,6 +44,8 @@ class LearnOptions:
             held-out target tokens; None takes all of ``num_tokens``.
         candidates: where given, only these strings (as bytes, a leading space being a space) may become tokens, and
             what lies on the way to them: the tokens of a second tokenizer.
+        pinned_only: whether only pinned tokens are admitted: for a target whose scripts the source does not use at all,
+            whose new tokens then cannot occur in source text.
         replace: whether rare old tokens give way to the new ones.
         letters_only: whether a token may hold nothing but letters, marks and joiners of one script, behind at most one
             space: what a pre-tokenizer would see to, for families that have none.
@@ -58,6 +60,7 @@ class LearnOptions:
     pinned_scripts: frozenset[str] = frozenset()
     min_saving: float | None = None
     candidates: frozenset[bytes] | None = None
+    pinned_only: bool = False
     replace: bool = False
     letters_only: bool = False
     reserved: frozenset[bytes] = frozenset()
@@ -77,6 +80,8 @@ def is_well_formed(raw: bytes, options: LearnOptions) -> bool:
     An unfinished last character is allowed only where its first bytes already fix one of the pinned scripts.
     """
     if not raw or 0x80 <= raw[0] <= 0xBF or raw in options.reserved:
+        return False
+    if options.pinned_only and not is_pinned(raw, options.pinned_scripts):
         return False
     text, rest = _split_unfinished(raw)
     if rest and not _all_in_scripts(rest, options.pinned_scripts):

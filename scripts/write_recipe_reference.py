@@ -94,22 +94,27 @@ _MEANINGS = {
     "vocabulary.new_tokens": "At most so many; `auto` stops where more of them save too little.",
     "vocabulary.max_new_tokens": "With `auto`, the most that it may come to.",
     "vocabulary.min_saving": "With `auto`, the share of held-out target tokens that a further thousand must save.",
-    "vocabulary.second_tokenizer": "Only tokens of this tokenizer are added, with what lies on the way to them: a folder, "
+    "vocabulary.second_tokenizer": "Only tokens of this tokenizer are added, with what lies on the way to them: "
+    "a folder, "
     "a `tokenizer.json`, or a hub id.",
-    "vocabulary.languages": "Languages whose text is to be shortened; several grow in turn, the one that pays most first. "
+    "vocabulary.languages": "Languages whose text is to be shortened; several grow in turn, the one that pays "
+    "most first. "
     "The target alone if not said. Text of all other corpora is protected.",
     "vocabulary.sample_bytes": "Of each language, learn on at most so much text, spread evenly over it.",
-    "vocabulary.pre_tokenizer": "Whether the pattern that cuts words is changed so that it keeps marks in words: where it "
+    "vocabulary.pre_tokenizer": "Whether the pattern that cuts words is changed so that it keeps marks in "
+    "words: where it "
     "cuts one target word in twenty, never, or always.",
     "vocabulary.min_count": "How often a token must occur in the target text to be learned.",
     "vocabulary.max_characters": "Longest token, its leading space not counted.",
     "vocabulary.veto_per_million": "How often a merge may fire per million tokens of protected source text; 0: never.",
     "vocabulary.allow_digits": "Whether tokens may hold digits.",
     "vocabulary.max_source_drift": "Largest share of held-out source tokens that may change.",
-    "vocabulary.row_multiple": "Matrices that grow are padded to a multiple of so many rows; spare rows of the base are used first.",
+    "vocabulary.row_multiple": "Matrices that grow are padded to a multiple of so many rows; spare rows of "
+    "the base are used first.",
     "embeddings.input": "Init method of the input matrix (and of a tied head): a name, or `{name: …, OPTION: …}`.",
     "embeddings.output": "Init method of the output matrix of an untied model; as `input` if not said.",
-    "embeddings.choose": "Candidates of the bake-off; each a method, or `{input: …, output: …}`. The best fills the rows.",
+    "embeddings.choose": "Candidates of the bake-off; each a method, or `{input: …, output: …}`. The best "
+    "fills the rows.",
     "embeddings.choose.N.input": "As `embeddings.input`; a candidate that is only a name has this alone.",
     "embeddings.choose.N.output": "As `embeddings.output`.",
     "embeddings.choose_steps": "Optimiser steps that each candidate gets, on the text of the first stage.",

@@ -96,7 +96,8 @@ def test_o19_the_loss_on_new_tokens_is_logged_and_falls(finished):
     rows = [row for row in finished[1].measurements() if row.name == "new_token_nats" and row.language == "eu"]
     assert [row.stage for row in rows] == ["expanded", *["embeddings-only"] * 2, *["everything"] * 2]
     assert rows[-1].value < rows[0].value
-    assert len({row.count for row in rows}) == 1 and rows[0].count > 0
+    assert len({row.count for row in rows}) == 1
+    assert rows[0].count > 0
 
 
 def test_o19_rows_do_not_depend_on_what_a_library_does_by_default(finished, tmp_path, monkeypatch):

@@ -165,3 +165,22 @@ def test_methods_are_found_by_name_and_bind_their_options():
     assert isinstance(bound, partial)
     with pytest.raises(RecipeError, match="did you mean 'subword_mean'"):
         init_methods.get("subwordmean", "embeddings.input")
+
+
+def raising(context):
+    raise ValueError("no such thing")
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (raising, "init method 'own' failed: ValueError: no such thing"),
+        (lambda context: torch.ones(3, 4, dtype=torch.int64), "must return dense rows of floating-point numbers"),
+        (lambda context: torch.ones(3, 4, device="meta"), "must return dense rows of floating-point numbers"),
+        (lambda context: torch.full((3, 4), 1e300, dtype=torch.float64), "returned rows that are not finite"),
+    ],
+)
+def test_a_fault_of_a_method_is_told_with_its_name(expansion, method, message):
+    base = base_of(expansion)
+    with pytest.raises(ModelError, match=message):
+        fill_rows(context_of(expansion, base), base, method, "own", expansion.new.num_ids)

@@ -87,3 +87,19 @@ def test_a_tokenizer_that_no_class_reads_rightly_is_refused(qwen, tmp_path):
     shutil.copyfile(qwen / "tokenizer.json", tmp_path / "new" / "tokenizer.json")
     with pytest.raises(ModelError, match=r"AutoTokenizer gives other ids than tokenizer\.json"):
         settle_tokenizer_class(tmp_path / "new", new)
+
+
+def test_a_template_that_refuses_the_conversation_is_no_reason_to_stop(qwen):
+    settings = json.loads((qwen / "tokenizer_config.json").read_text())
+    strict = "{{ raise_exception('system first') }}"
+    (qwen / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": strict}))
+    refuse_changed_template(qwen, qwen)
+
+
+def test_new_tokens_in_the_words_of_a_conversation_are_no_change_of_it(qwen, tmp_path):
+    base = TokenizerFile.open(qwen)
+    new = expand_vocabulary(base, ["Paris Paris capital of France"] * 20, [], LearnOptions(20)).new
+    shutil.copytree(qwen, tmp_path / "new")
+    (tmp_path / "new" / "tokenizer.json").write_text(new.text, encoding="utf-8")
+    assert new.encode("Paris") != base.encode("Paris")
+    refuse_changed_template(qwen, tmp_path / "new")

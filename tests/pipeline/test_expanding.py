@@ -5,7 +5,7 @@ import json
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from lingraft.errors import GateError, VocabularyError
+from lingraft.errors import GateError, RunFolderError, VocabularyError
 from lingraft.pipeline.adapt import adapt, expand_tokenizer
 from lingraft.pipeline.expanding import second_tokenizer
 from lingraft.pipeline.progress import Silent
@@ -163,3 +163,44 @@ def test_o06_normaliser_that_deletes_marks_is_refused(make_recipe, tmp_path, hin
     overrides = ("languages.target=hi", "stages.0.mix={hi: 1.0}", "stages.1.mix={hi: 0.5, en: 0.5}", *in_hindi(hindi))
     with pytest.raises((GateError, VocabularyError), match="marks kept"):
         adapt(make_recipe(*overrides, f"base_model={base}"), tmp_path / "run", until="vocabulary")
+
+
+def test_another_second_tokenizer_is_refused_once_a_run_has_begun(make_recipe, tmp_path, corpora_folder):
+    texts = [json.loads(line)["text"] for line in (corpora_folder / "eu.jsonl").read_text("utf-8").splitlines()]
+    second = tmp_path / "tokenizer.json"
+    second.write_text(second_text(texts), encoding="utf-8")
+    recipe = make_recipe(f"vocabulary.second_tokenizer={second}")
+    run = adapt(recipe, tmp_path / "run", until="vocabulary")
+    made = run.path("vocabulary", "tokenizer.json").read_bytes()
+    second.write_text(second_text(texts[:2]), encoding="utf-8")
+    with pytest.raises(RunFolderError, match=r"the tokenizer of vocabulary\.second_tokenizer has changed"):
+        adapt(recipe, tmp_path / "run", until="vocabulary")
+    assert run.path("vocabulary", "tokenizer.json").read_bytes() == made
+
+
+def test_a_small_corpus_of_the_target_script_is_protected_too(make_recipe, tmp_path, hindi):
+    """Of all protected letters it is under a twentieth; its script is the target's, so nothing is pinned, and
+    where characters are bytes nothing can grow without touching it."""
+    small = [json.dumps({"text": f"यह एक छोटा पाठ है {n}"}, ensure_ascii=False) for n in range(12)]
+    (tmp_path / "mr.jsonl").write_text("\n".join(small), encoding="utf-8")
+    overrides = ("languages.target=hi", "stages.0.mix={hi: 1.0}", "stages.1.mix={hi: 0.5, en: 0.5}", *in_hindi(hindi))
+    other = f"corpora.mr={{path: {tmp_path / 'mr.jsonl'}, validation: 40%}}"
+    with pytest.raises(VocabularyError, match=r"\([1-9]\d* were vetoed by source text\)"):
+        adapt(make_recipe(*overrides, other), tmp_path / "run", until="vocabulary")
+    both = make_recipe(*overrides, other, "vocabulary.languages=[hi, mr]")
+    grown = adapt(both, tmp_path / "both", until="vocabulary")
+    assert expansion_of(grown)["record"]["pinned_scripts"] == ["Devanagari"]
+
+
+def test_few_long_documents_are_sampled_in_parts(make_recipe, tmp_path, corpora_folder):
+    lines = (corpora_folder / "en.jsonl").read_text(encoding="utf-8").splitlines()
+    text = " ".join(json.loads(line)["text"] for line in lines)
+    many = [json.dumps({"text": "The same header. " * 30 + f"{text} {n}. " * 6}) for n in range(16)]
+    (tmp_path / "long.jsonl").write_text("\n".join(many), encoding="utf-8")
+    recipe = make_recipe(
+        f"corpora.en.path={tmp_path / 'long.jsonl'}", "corpora.en.validation=30%", "vocabulary.sample_bytes=40000"
+    )
+    run = adapt(recipe, tmp_path / "run", until="vocabulary")
+    record = expansion_of(run)["record"]
+    whole = run.finished("corpus-en")["record"]["train_bytes"]
+    assert 0.2 < record["share_protected"] * whole / 40_000 < 1.5

@@ -231,6 +231,7 @@ def _expanded(
     # A target with scripts of its own takes no Latin names and such from its text: its new tokens are its script's.
     own = all(dominant_scripts(part) <= texts.pinned for part in parts.values())
     options = replace(learn_options(recipe), pinned_scripts=texts.pinned, pinned_only=own)
+    options = replace(options, scripts=frozenset(dominant_scripts(audited)) - {"Latin"})
     if second is not None:
         options = replace(options, candidates=candidates_from(second))
     targets = {language: sample.texts for language, sample in texts.targets.items()}

@@ -44,6 +44,7 @@ class LearnOptions:
             held-out target tokens; None takes all of ``num_tokens``.
         candidates: where given, only these strings (as bytes, a leading space being a space) may become tokens, and
             what lies on the way to them: the tokens of a second tokenizer.
+        scripts: other scripts of the target, half characters of which may be tokens on the way to whole ones.
         pinned_only: whether only pinned tokens are admitted: for a target whose scripts the source does not use at all,
             whose new tokens then cannot occur in source text.
         replace: whether rare old tokens give way to the new ones.
@@ -60,6 +61,7 @@ class LearnOptions:
     pinned_scripts: frozenset[str] = frozenset()
     min_saving: float | None = None
     candidates: frozenset[bytes] | None = None
+    scripts: frozenset[str] = frozenset()
     pinned_only: bool = False
     replace: bool = False
     letters_only: bool = False
@@ -77,14 +79,14 @@ def is_pinned(raw: bytes, scripts: frozenset[str]) -> bool:
 def is_well_formed(raw: bytes, options: LearnOptions) -> bool:
     """Whether bytes may become a token: they start at a character's border, hold a letter or mark, are not too long.
 
-    An unfinished last character is allowed only where its first bytes already fix one of the pinned scripts.
+    An unfinished last character is allowed only where its first bytes already fix one of the target's scripts.
     """
     if not raw or 0x80 <= raw[0] <= 0xBF or raw in options.reserved:
         return False
     if options.pinned_only and not is_pinned(raw, options.pinned_scripts):
         return False
     text, rest = _split_unfinished(raw)
-    if rest and not _all_in_scripts(rest, options.pinned_scripts):
+    if rest and not _all_in_scripts(rest, options.pinned_scripts | options.scripts):
         return False
     bare = text.removeprefix(" ")
     if len(bare) > options.max_characters or "\ufffd" in text:

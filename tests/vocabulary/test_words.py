@@ -90,6 +90,24 @@ def test_words_are_those_of_the_whole_texts(patterned, basque_lines, name):
     assert counted.counts() == ids
 
 
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("a b", ["a", " b"]),
+        (" a b", [" a", " b"]),
+        ("a  b", ["a  b"]),
+        ("a\n b", ["a\n b"]),
+        ("a 1 .b _c", ["a 1 .b _c"]),
+        ("a. b, c", ["a.", " b,", " c"]),
+        ("", [""]),
+    ],
+)
+def test_cut_is_before_a_single_space_between_a_character_and_a_letter(bases, text, pieces):
+    """Between more spaces than one some pattern may take them together, so runs are left alone."""
+    cut, _ = cut_before_words(bases["pair"], [])
+    assert cut(text) == pieces
+
+
 def test_unsafe_cut_is_found_and_documents_are_left_whole(bases):
     """A pattern that keeps two words together: 'a b' is one pre-token, and 'ab' or ' b' may be another's token."""
     pairs = with_pattern(bases["pair"], r"\p{L}+ \p{L}+|.")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-__all__ = ["batches_of"]
+__all__ = ["batches_of", "first_bytes"]
 
 T = TypeVar("T")
 
@@ -18,3 +18,13 @@ def batches_of(items: Iterable[T], size: int) -> Iterator[list[T]]:
             batch = []
     if batch:
         yield batch
+
+
+def first_bytes(texts: Iterable[str], limit: int) -> Iterator[str]:
+    """Yield texts in order until they come to ``limit`` UTF-8 bytes; the last one is whole."""
+    size = 0
+    for text in texts:
+        yield text
+        size += len(text.encode())
+        if size >= limit:
+            return

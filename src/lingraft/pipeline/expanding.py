@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lingraft.batching import first_bytes
 from lingraft.corpus import read_prepared
 from lingraft.measure.probes import probes
 from lingraft.measure.probes.copain import TASKS, make_item
@@ -223,7 +224,7 @@ def _expanded(
     if recipe.vocabulary.method == "keep":
         return keep_vocabulary(tokenizer)
     each = _AUDITED_BYTES // len(texts.targets)
-    parts = {name: list(_first_bytes(sample.texts, each)) for name, sample in texts.targets.items()}
+    parts = {name: list(first_bytes(sample.texts, each)) for name, sample in texts.targets.items()}
     audited = [text for part in parts.values() for text in part]
     cuts, normaliser = audit_words(tokenizer, audited), audit_normaliser(tokenizer, audited)
     facts: dict[str, Any] = {"words": cuts.as_dict(), "normaliser": normaliser.as_dict()}
@@ -254,15 +255,6 @@ def _from_unpatched(expansion: VocabularyExpansion, tokenizer: TokenizerFile, te
     before = {name: sum(map(len, tokenizer.encode_batch(text))) for name, text in texts.watched().items()}
     points = (replace(curve.points[0], tokens=before), *curve.points[1:])
     return replace(expansion, old=tokenizer, curve=replace(curve, points=points))
-
-
-def _first_bytes(texts: list[str], limit: int) -> Iterator[str]:
-    size = 0
-    for text in texts:
-        yield text
-        size += len(text.encode())
-        if size >= limit:
-            return
 
 
 def _tell(recipe: Recipe, expansion: VocabularyExpansion, progress: Progress) -> None:

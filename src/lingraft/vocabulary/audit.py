@@ -8,11 +8,11 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lingraft.batching import batches_of
+from lingraft.batching import batches_of, first_bytes
 from lingraft.errors import GateError
 from lingraft.vocabulary.expansion import NewToken, VocabularyExpansion
 from lingraft.vocabulary.fertility import measure_fertility
@@ -172,7 +172,7 @@ def audit_expansion(expansion: VocabularyExpansion, texts: AuditTexts) -> list[G
         gates += [
             _new_tokens_used(expansion, uses),
             _fertility_fell(expansion, texts.target),
-            _still_fast(expansion, list(_first_bytes(texts.target, _TIMED_BYTES))),
+            _still_fast(expansion, list(first_bytes(texts.target, _TIMED_BYTES))),
             _loads_fast(expansion),
         ]
     return gates
@@ -215,21 +215,12 @@ def random_strings(count: int, seed: int = 0) -> list[str]:
     return ["".join(chr(chooser.choice(chooser.choice(points))) for _ in range(24)) for _ in range(count)]
 
 
-def _first_bytes(texts: Iterable[str], limit: int) -> Iterator[str]:
-    size = 0
-    for text in texts:
-        yield text
-        size += len(text.encode())
-        if size >= limit:
-            return
-
-
 def _uses(expansion: VocabularyExpansion, texts: AuditTexts) -> Counter[int]:
     """Return how often each id is produced on the text that was learned from (its beginning, where it is long)."""
     found: Counter[int] = Counter()
     if expansion.num_new:
         plain = expansion.new.without_look_up()
-        for batch in batches_of(_first_bytes(texts.learning or texts.target, _USES_BYTES), 256):
+        for batch in batches_of(first_bytes(texts.learning or texts.target, _USES_BYTES), 256):
             for ids in plain.encode_batch(batch):
                 found.update(ids)
     return found
@@ -345,7 +336,7 @@ def _lossless(expansion: VocabularyExpansion, texts: Sequence[str]) -> Gate:
 
 def _marks_kept(expansion: VocabularyExpansion, texts: Sequence[str]) -> Gate:
     """The base's normaliser must not delete the marks that the target's script is written with."""
-    seen = audit_normaliser(expansion.old, _first_bytes(texts, _TIMED_BYTES))
+    seen = audit_normaliser(expansion.old, first_bytes(texts, _TIMED_BYTES))
     lost = sum(seen.deleted_marks.values())
     evidence = tuple(f"{name} {count}x" for name, count in list(seen.deleted_marks.items())[:_EXAMPLES])
     expected = "the normaliser deletes no mark of the target's script"

@@ -38,6 +38,7 @@ run
 batching
 
 corpus.document
+corpus.scripts
 corpus.cleaning
 corpus.sources
 corpus.streams

@@ -108,6 +108,6 @@ def test_words(text, count):
 
 
 def test_scripts():
-    histogram = script_histogram(["abc, 12", "мир", "हिन्दी", "北ᚠ"])
-    assert histogram == {"Latin": 3, "Cyrillic": 3, "Devanagari": 3, "Han": 1, "Other": 1}
+    histogram = script_histogram(["abc, 12", "мир", "हिन्दी", "北ᚠー"])
+    assert histogram == {"Latin": 3, "Cyrillic": 3, "Devanagari": 3, "Han": 1, "Runic": 1, "Common": 1}
     assert next(iter(histogram)) == "Latin"

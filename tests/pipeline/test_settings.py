@@ -2,13 +2,15 @@
 
 import pytest
 
-from lingraft.errors import CorpusError, RecipeError
+from lingraft.errors import CorpusError, RecipeError, VocabularyError
 from lingraft.model.locate import describe_base, locate_base
+from lingraft.pipeline import settings
 from lingraft.pipeline.settings import (
     DocumentTokens,
     checkpoint_steps,
     document_tokens,
     measure_steps,
+    patched_tokenizer,
     refuse_too_many_epochs,
     stage_quotas,
     stage_schedule,
@@ -122,3 +124,22 @@ def test_auto_needs_a_token_that_the_tokenizer_states(make_recipe):
     base = dataclasses.replace(describe_base(locate_base(recipe.base_model)), bos=None, eos=None)
     with pytest.raises(RecipeError, match=r"documents\.end: the tokenizer states no such token; name one"):
         document_tokens(recipe, base)
+
+
+CHAKMA = "𑄌𑄋𑄴𑄟𑄳𑄦 𑄃𑄧𑄏𑄛𑄖𑄴"
+
+
+def test_marks_of_a_rare_script_are_kept_in_words_as_those_of_any_other(make_recipe, tokenizer):
+    """The script is one that few texts hold; its vowel signs cut every word of the text."""
+    patched = patched_tokenizer(tokenizer, {"ccp": [CHAKMA] * 5}, make_recipe())
+    assert patched is not tokenizer
+    assert len(tokenizer.pre_tokenize(CHAKMA)) > 2
+    assert len(patched.pre_tokenize(CHAKMA)) == 2
+    assert patched.pre_tokenize("plain text, 12 words") == tokenizer.pre_tokenize("plain text, 12 words")
+
+
+def test_a_script_that_is_not_listed_is_refused_and_keep_lets_it_through(make_recipe, tokenizer, monkeypatch):
+    monkeypatch.setattr(settings, "dominant_scripts", lambda texts: {"Other", "Latin"})
+    with pytest.raises(VocabularyError, match=r"newer than Unicode 16.* set vocabulary\.pre_tokenizer: keep"):
+        patched_tokenizer(tokenizer, {"ccp": [CHAKMA]}, make_recipe())
+    assert patched_tokenizer(tokenizer, {"ccp": [CHAKMA]}, make_recipe("vocabulary.pre_tokenizer=keep")) is tokenizer

@@ -5,13 +5,13 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache
 from itertools import islice
 from typing import Literal
 
 import regex
 
 from lingraft.corpus.document import Document, Rejects, RejectSample, escape
+from lingraft.corpus.scripts import script_of
 
 __all__ = ["clean", "count_words", "normal_form", "script_histogram", "words"]
 
@@ -27,51 +27,6 @@ _NOTED = {
 }
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
 _WORD = regex.compile(rf"[{_UNSPACED}]\p{{M}}*|[^\s{_UNSPACED}]+")
-_SCRIPTS = [
-    "Latin",
-    "Cyrillic",
-    "Greek",
-    "Arabic",
-    "Hebrew",
-    "Devanagari",
-    "Bengali",
-    "Gurmukhi",
-    "Gujarati",
-    "Oriya",
-    "Tamil",
-    "Telugu",
-    "Kannada",
-    "Malayalam",
-    "Sinhala",
-    "Thai",
-    "Lao",
-    "Tibetan",
-    "Myanmar",
-    "Khmer",
-    "Georgian",
-    "Armenian",
-    "Ethiopic",
-    "Han",
-    "Hiragana",
-    "Katakana",
-    "Hangul",
-    "Bopomofo",
-    "Mongolian",
-    "Cherokee",
-    "Thaana",
-    "Syriac",
-    "Nko",
-    "Tifinagh",
-    "Canadian_Aboriginal",
-    "Ol_Chiki",
-    "Javanese",
-    "Balinese",
-    "Sundanese",
-    "Vai",
-    "Yi",
-    "Adlam",
-]
-_SCRIPT = regex.compile("|".join(rf"(?P<{name}>\p{{Script={name}}})" for name in _SCRIPTS))
 
 
 def clean(
@@ -173,7 +128,7 @@ def count_words(text: str) -> int:
 def script_histogram(texts: Iterable[str]) -> dict[str, int]:
     """Return how many letters of each Unicode script the texts hold, the most frequent script first.
 
-    Letters of rare scripts are counted as ``Other``; digits, signs and punctuation are not counted.
+    Letters that belong to no one script (ー) are counted as ``Common``; digits, signs and punctuation are not counted.
     """
     characters: Counter[str] = Counter()
     for text in texts:
@@ -181,11 +136,5 @@ def script_histogram(texts: Iterable[str]) -> dict[str, int]:
     scripts: Counter[str] = Counter()
     for character, count in characters.items():
         if character.isalpha():
-            scripts[_script_of(character)] += count
+            scripts[script_of(character) or "Common"] += count
     return dict(scripts.most_common())
-
-
-@lru_cache(maxsize=2**16)
-def _script_of(letter: str) -> str:
-    found = _SCRIPT.fullmatch(letter)
-    return str(found.lastgroup) if found else "Other"

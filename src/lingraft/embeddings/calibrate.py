@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lingraft.corpus.scripts import script_of
 from lingraft.embeddings.token_text import token_texts
 from lingraft.errors import ModelError, RecipeError
 from lingraft.vocabulary import TokenizerFile
-from lingraft.vocabulary.scripts import script_of
 
 __all__ = [
     "NormReport",

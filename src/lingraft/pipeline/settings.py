@@ -104,7 +104,12 @@ def patched_tokenizer(tokenizer: TokenizerFile, texts: Mapping[str, Sequence[str
     if tokenizer.family != "byte_bpe" or wish == "keep":
         return tokenizer
     cut = [part for part in texts.values() if wish == "patch" or needs_patch(audit_words(tokenizer, part))]
-    scripts = frozenset().union(*(dominant_scripts(part) for part in cut)) - {"Other"}
+    scripts = frozenset().union(*(dominant_scripts(part) for part in cut))
+    if "Other" in scripts:
+        raise VocabularyError(
+            "the base's pattern cuts target words of a script that is newer than Unicode 16, whose marks are not known "
+            "here; set vocabulary.pre_tokenizer: keep"
+        )
     try:
         return patch_marks(tokenizer, scripts) if scripts else tokenizer
     except VocabularyError as error:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from lingraft.vocabulary.scripts import partial_character_range, script_of
+from lingraft.corpus.scripts import WIDESPREAD_SCRIPTS, script_of
+from lingraft.vocabulary.scripts import partial_character_range
 
 __all__ = ["LearnOptions", "LearnTexts", "is_pinned", "is_well_formed"]
 
@@ -117,10 +118,13 @@ def _split_unfinished(raw: bytes) -> tuple[str, bytes]:
 
 @lru_cache(maxsize=4096)
 def _all_in_scripts(unfinished: bytes, scripts: frozenset[str]) -> bool:
-    """Whether the bytes can become no letter of another script, and more of these scripts than signs of all scripts."""
+    """Whether the bytes can become no letter of another widespread script, and more of these scripts than signs of all.
+
+    Rare scripts are let through: above U+FFFF many of them share their first two bytes, so each would bar the others.
+    """
     span = partial_character_range(unfinished)
     if span is None or span[1] - span[0] > 0xFFF:
         return False
     found = Counter(script_of(chr(point)) for point in range(span[0], span[1] + 1) if not 0xD800 <= point <= 0xDFFF)
     own = sum(found[script] for script in scripts)
-    return own > found[None] and found.keys() <= scripts | {None, "Other"}
+    return own > found[None] and not found.keys() & WIDESPREAD_SCRIPTS - scripts

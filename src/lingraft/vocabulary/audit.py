@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lingraft.batching import batches_of, first_bytes
+from lingraft.corpus.scripts import script_of
 from lingraft.errors import GateError
 from lingraft.vocabulary.expansion import NewToken, VocabularyExpansion
 from lingraft.vocabulary.fertility import measure_fertility
 from lingraft.vocabulary.normaliser import audit_normaliser
-from lingraft.vocabulary.scripts import script_of
 from lingraft.vocabulary.tokenizer_file import TokenizerFile
 
 __all__ = [

@@ -17,8 +17,8 @@ import regex
 from tokenizers import Tokenizer
 
 from lingraft.corpus.cleaning import words
+from lingraft.corpus.scripts import script_of
 from lingraft.errors import VocabularyError
-from lingraft.vocabulary.scripts import script_of
 from lingraft.vocabulary.tokenizer_file import TokenizerFile
 
 __all__ = ["WordCuts", "audit_words", "bare_pipeline", "needs_patch", "patch_marks"]
@@ -174,7 +174,7 @@ def patch_marks(tokenizer: TokenizerFile, scripts: frozenset[str]) -> TokenizerF
 
     Args:
         tokenizer: the tokenizer; vocabulary and merges are not looked at.
-        scripts: Unicode names as :func:`~lingraft.vocabulary.scripts.script_of` gives them, as in ``Devanagari``.
+        scripts: Unicode names as :func:`~lingraft.corpus.scripts.script_of` gives them, as in ``Devanagari``.
 
     Raises:
         VocabularyError: a name is no script, or the pre-tokenizer is of no kind that can be patched in this way.

@@ -1,29 +1,12 @@
-"""Scripts of characters: which writing systems a text uses, and which a token is bound to."""
+"""Which scripts a text uses, and which characters an unfinished one can become."""
 
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
-from functools import lru_cache
 
-import regex
+from lingraft.corpus.scripts import script_of
 
-__all__ = ["dominant_scripts", "partial_character_range", "script_of"]
-
-_COMMON = regex.compile(r"[\p{Script=Common}\p{Script=Inherited}]")
-_SCRIPTS = (
-    "Latin Arabic Devanagari Cyrillic Greek Han Hangul Hiragana Katakana Hebrew Bengali Tamil Telugu Kannada Malayalam "
-    "Gujarati Gurmukhi Oriya Sinhala Thai Lao Khmer Myanmar Tibetan Georgian Armenian Ethiopic Mongolian Thaana Syriac "
-    "Nko Cherokee Canadian_Aboriginal Tifinagh Javanese Balinese Sundanese Bopomofo Yi Ol_Chiki Meetei_Mayek Vai Adlam"
-)
-_PATTERNS = {name: regex.compile(rf"\p{{Script={name}}}") for name in _SCRIPTS.split()}
-
-
-@lru_cache(maxsize=65536)
-def script_of(character: str) -> str | None:
-    """Return the Unicode script of a letter or mark, None for what belongs to no one script (space, digit, stop)."""
-    if _COMMON.match(character):
-        return None
-    return next((name for name, pattern in _PATTERNS.items() if pattern.match(character)), "Other")
+__all__ = ["dominant_scripts", "partial_character_range"]
 
 
 def dominant_scripts(texts: Iterable[str], at_least: float = 0.05) -> set[str]:

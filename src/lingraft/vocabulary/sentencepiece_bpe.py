@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
+from lingraft.corpus.scripts import script_of
 from lingraft.vocabulary.admission import LearnOptions, LearnTexts
 from lingraft.vocabulary.expansion import NewToken, VocabularyExpansion
 from lingraft.vocabulary.growth import BpeStart, CountedTexts
 from lingraft.vocabulary.replacement import grow_or_replace
-from lingraft.vocabulary.scripts import script_of
 from lingraft.vocabulary.tokenizer_file import TokenizerFile
 from lingraft.vocabulary.words import CountedPieces, CountedText, count_pieces, segment_pieces
 

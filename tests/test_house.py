@@ -107,7 +107,9 @@ model
 
 training.learning_rate
 training.loss
-training.ema
+training.companion
+training.averaging.live
+training.averaging
 training.checkpoint
 training.stage
 training

@@ -15,6 +15,7 @@ from torch import nn
 from lingraft.corpus.loader import SequenceLoader
 from lingraft.model.base import Head, head_of, load_model
 from lingraft.model.freeze import choose_trainable
+from lingraft.training.averaging import LiveEma
 from lingraft.training.stage import StageCallbacks, StagePlan, StepReport, train_stage
 
 # Two threads on a model this small only wait for each other, and for everything else on the machine.
@@ -82,8 +83,10 @@ class Trial:
         stores = {name: Store(tokens) for name, tokens in (made | dict(self.tokens)).items()}
         return SequenceLoader(stores, np.array([[3, 1]] * self.plan.num_steps), sequence_length=16, seed=0)
 
-    def with_plan(self, **changes: Any) -> "Trial":
-        """Return the same trial with other numbers."""
+    def with_plan(self, ema: tuple[float, int] | None = None, **changes: Any) -> "Trial":
+        """Return the same trial with other numbers; ``ema`` is the decay and interval of a live average."""
+        if ema:
+            changes["companions"] = (lambda start: LiveEma(start.parameters, decay=ema[0], every=ema[1]),)
         return dataclasses.replace(self, plan=dataclasses.replace(self.plan, **changes))
 
     def digest(self) -> str:

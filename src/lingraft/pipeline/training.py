@@ -25,6 +25,8 @@ from lingraft.pipeline.settings import checkpoint_steps, measure_steps, stage_sc
 from lingraft.pipeline.stopping import Stopper
 from lingraft.recipe import Recipe, Stage
 from lingraft.run import Run, fingerprint, publish_folder
+from lingraft.training.averaging import LiveEma
+from lingraft.training.companion import MakeCompanion
 from lingraft.training.stage import StageCallbacks, StagePlan, StepReport, train_stage
 
 __all__ = [
@@ -232,10 +234,16 @@ def stage_plan(recipe: Recipe, stage: Stage) -> StagePlan:
         eps=chosen.eps,
         weight_decay=chosen.weight_decay,
         clip=chosen.clip,
-        ema=(stage.ema.decay, stage.ema.every) if stage.ema else None,
+        companions=_companions(stage),
         checkpoint_at=checkpoint_steps(stage),
         measure_at=measure_steps(recipe, stage),
     )
+
+
+def _companions(stage: Stage) -> tuple[MakeCompanion, ...]:
+    if (ema := stage.ema) is None:
+        return ()
+    return (lambda start: LiveEma(start.parameters, decay=ema.decay, every=ema.every),)
 
 
 def refuse_unmatched_patterns(recipe: Recipe, base_folder: Path) -> None:

@@ -3,7 +3,7 @@
     checkpoints/step-00000040/
       model.safetensors       the weights that the stage trains, fp32, raw
       optimizer.safetensors   AdamW's moments and counters by parameter name
-      average.safetensors     the EMA's anchor, if there is one
+      average.safetensors     the average's own weights, if there is one; other companions have files likewise
       manifest.json           sizes and SHA-256 of the files, step, fingerprints, the caller's state, and its own hash
 
 A folder appears whole, by rename; resuming takes the newest whose every byte is as the manifest says, and falls back to
@@ -49,7 +49,7 @@ class Checkpoint:
     state: Mapping[str, Any]
 
     def tensors(self, group: str) -> dict[str, Tensor]:
-        """Return a group of tensors (``model``, ``optimizer``, ``average``); empty if it was not saved."""
+        """Return a group of tensors (``model``, ``optimizer``, or a companion's); empty if it was not saved."""
         path = self.folder / f"{group}.safetensors"
         return load_file(path) if path.exists() else {}
 

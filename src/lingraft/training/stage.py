@@ -6,8 +6,8 @@ number and the weights alone, so a killed stage goes on from its last checkpoint
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from lingraft.corpus.loader import Batch, SequenceLoader
-from lingraft.errors import InterruptedRunError, TrainingError
+from lingraft.errors import CheckpointError, InterruptedRunError, TrainingError
 from lingraft.model.base import Head, hidden_states
 from lingraft.model.freeze import Trainable, frozen_digests, prove_frozen
 from lingraft.training.checkpoint import (
@@ -26,7 +26,7 @@ from lingraft.training.checkpoint import (
     restore_optimizer,
     save_checkpoint,
 )
-from lingraft.training.ema import LiveEma
+from lingraft.training.companion import Companion, MakeCompanion, StageStart, exchanged
 from lingraft.training.learning_rate import learning_rate
 from lingraft.training.loss import chunked_cross_entropy
 
@@ -51,7 +51,7 @@ class StagePlan:
         eps: AdamW's.
         weight_decay: AdamW's, on matrices; vectors are not decayed, nor tables of which only some rows learn.
         clip: largest norm of the gradient.
-        ema: ``(decay, every)`` of :class:`LiveEma`, or None.
+        companions: what makes the averages and guards that run beside the optimiser, in the order they are called.
         checkpoint_at: steps after which a checkpoint is made.
         measure_at: steps after which ``measure`` is called.
     """
@@ -69,7 +69,7 @@ class StagePlan:
     eps: float = 1e-8
     weight_decay: float = 0.1
     clip: float = 1.0
-    ema: tuple[float, int] | None = None
+    companions: tuple[MakeCompanion, ...] = ()
     checkpoint_at: frozenset[int] = frozenset()
     measure_at: frozenset[int] = frozenset()
 
@@ -93,6 +93,8 @@ class StageCallbacks:
     Attributes:
         on_step: called after every step.
         measure: called with the step after which to measure, the model being in evaluation mode.
+        measure_averaged: called likewise while the model holds averaged weights, if a companion makes any.
+        finish_averaged: called at the stage's end while the model holds averaged weights, to keep them.
         should_stop: asked after every step; true means save and stop.
         save_state: plain values to keep with a checkpoint.
         load_state: is given them back when the stage goes on from that checkpoint.
@@ -101,6 +103,8 @@ class StageCallbacks:
 
     on_step: Callable[[StepReport], None] = lambda _: None
     measure: Callable[[int], None] = lambda _: None
+    measure_averaged: Callable[[int], None] = lambda _: None
+    finish_averaged: Callable[[], None] = lambda: None
     should_stop: Callable[[], bool] = lambda: False
     save_state: Callable[[], dict[str, Any]] = dict
     load_state: Callable[[Mapping[str, Any]], None] = lambda _: None
@@ -116,21 +120,37 @@ class _Loop:
     trainable: Trainable
     plan: StagePlan
     optimizer: torch.optim.AdamW
-    ema: LiveEma | None
+    companions: list[Companion]
     parameters: dict[str, nn.Parameter]
+    holds_average: bool = False
     consumed: str = field(default_factory=lambda: hashlib.sha256(b"").hexdigest())
 
     @property
     def names(self) -> dict[Tensor, str]:
         return {parameter: name for name, parameter in self.parameters.items()}
 
+    @contextmanager
+    def averages(self) -> Iterator[bool]:
+        """Put the averaged weights into the model inside; whether there are any. No checkpoint can be made there."""
+        found = [average for companion in self.companions if (average := companion.averaged()) is not None]
+        with ExitStack() as stack:
+            for average in found[:1]:
+                stack.enter_context(exchanged(self.parameters, average))
+                stack.callback(setattr, self, "holds_average", False)
+                self.holds_average = True
+            yield bool(found)
+
     def save(self, folder: Path, step: int, fingerprints: Mapping[str, str], state: dict[str, Any]) -> None:
+        if self.holds_average:
+            raise CheckpointError(f"{folder}: a checkpoint while the model holds averaged weights would mix them up")
         groups: dict[str, Mapping[str, Tensor]] = {
             "model": self.parameters,
             "optimizer": optimizer_tensors(self.optimizer, self.names),
-            "average": self.ema.state() if self.ema else {},
+            **{companion.group: companion.state() for companion in self.companions},
         }
-        save_checkpoint(folder, step, groups, fingerprints, state | {"consumed": self.consumed})
+        counters = {companion.group: companion.counters() for companion in self.companions}
+        state = state | {"consumed": self.consumed, "counters": counters}
+        save_checkpoint(folder, step, groups, fingerprints, state)
         prune_checkpoints(folder, newest=step)
 
     def restore(self, folder: Path, fingerprints: Mapping[str, str], callbacks: StageCallbacks) -> int:
@@ -147,8 +167,8 @@ class _Loop:
             for name, parameter in self.parameters.items():
                 parameter.copy_(weights[name])
         restore_optimizer(self.optimizer, self.names, checkpoint.tensors("optimizer"))
-        if self.ema:
-            self.ema.load(checkpoint.tensors("average"))
+        for companion in self.companions:
+            companion.load(checkpoint.tensors(companion.group), checkpoint.state["counters"][companion.group])
         self.consumed = checkpoint.state["consumed"]
         callbacks.load_state({**checkpoint.state, "step": checkpoint.step})
         return checkpoint.step
@@ -191,8 +211,7 @@ def train_stage(
         if step == 0:
             _remark_on_first_loss(report, head, callbacks)
         if step + 1 in plan.measure_at:
-            model.eval()
-            callbacks.measure(step + 1)
+            _measure(loop, callbacks, step + 1)
         stopping = callbacks.should_stop()
         if stopping or step + 1 in plan.checkpoint_at:
             loop.save(checkpoints, step + 1, fingerprints, callbacks.save_state())
@@ -201,7 +220,20 @@ def train_stage(
                 f"stopped in stage {plan.name!r} after step {step + 1} of {plan.num_steps}; it is saved"
             )
     model.eval()
+    with loop.averages() as any_averaged:
+        if any_averaged:
+            prove_frozen(model, trainable, still)
+            callbacks.finish_averaged()
     return prove_frozen(model, trainable, still)
+
+
+def _measure(loop: _Loop, callbacks: StageCallbacks, step: int) -> None:
+    """Measure the raw weights, and then the averaged ones in their place."""
+    loop.model.eval()
+    callbacks.measure(step)
+    with loop.averages() as any_averaged:
+        if any_averaged:
+            callbacks.measure_averaged(step)
 
 
 def _start(model: nn.Module, head: Head, trainable: Trainable, plan: StagePlan) -> _Loop:
@@ -212,8 +244,8 @@ def _start(model: nn.Module, head: Head, trainable: Trainable, plan: StagePlan) 
     plain = [p for name, p in parameters.items() if p.ndim < 2 or name in partial]
     groups = [{"params": decayed, "weight_decay": plan.weight_decay}, {"params": plain, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW([g for g in groups if g["params"]], lr=plan.peak_rate, betas=plan.betas, eps=plan.eps)
-    ema = LiveEma(parameters, decay=plan.ema[0], every=plan.ema[1]) if plan.ema else None
-    return _Loop(model, head, trainable, plan, optimizer, ema, parameters)
+    start = StageStart(model, head, parameters, plan.num_steps)
+    return _Loop(model, head, trainable, plan, optimizer, [make(start) for make in plan.companions], parameters)
 
 
 def _step(loop: _Loop, batch: Batch, step: int) -> StepReport:
@@ -235,12 +267,14 @@ def _step(loop: _Loop, batch: Batch, step: int) -> StepReport:
     starts = range(0, len(tokens), plan.micro_batch)
     losses = torch.cat([_accumulate(loop, tokens[start : start + plan.micro_batch], tokens) for start in starts])
     loop.trainable.mask_gradients(loop.parameters)
+    for companion in loop.companions:
+        companion.before_update(step + 1)
     norm = torch.nn.utils.clip_grad_norm_(list(loop.parameters.values()), plan.clip).item()
     _refuse_a_bad_step(loop, losses, norm, batch, step)
     loop.optimizer.step()
     loop.optimizer.zero_grad(set_to_none=True)
-    if loop.ema:
-        loop.ema.update(step + 1)
+    for companion in loop.companions:
+        companion.after_update(step + 1)
     loop.consumed = hashlib.sha256(loop.consumed.encode() + batch.tokens.tobytes()).hexdigest()
     return _report(batch, losses, rate, norm, step)
 

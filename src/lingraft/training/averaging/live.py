@@ -1,17 +1,17 @@
-"""Averaging of weights while they train (arXiv 2506.00288, sec. 5)."""
+"""The average that replaces the weights being trained (arXiv 2506.00288, sec. 5)."""
 
-import math
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from lingraft.errors import CheckpointError
+from lingraft.training.companion import Companion, refuse_other_tensors
 
-__all__ = ["LiveEma", "half_life"]
+__all__ = ["LiveEma"]
 
 
-class LiveEma:
+class LiveEma(Companion):
     """The paper's average: it replaces the weights that are being trained, and training goes on from it.
 
         θₜ = θ'ₜ                                if t mod η ≠ 0
@@ -27,41 +27,34 @@ class LiveEma:
         every: η, in optimiser steps.
     """
 
-    def __init__(self, parameters: Mapping[str, nn.Parameter], *, decay: float, every: int) -> None:
+    group: ClassVar[str] = "average"
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter], *, decay: float = 0.92, every: int = 1) -> None:
         self.decay = decay
         self.every = every
         self._parameters = dict(parameters)
         self._anchor = {name: parameter.detach().clone() for name, parameter in parameters.items()}
 
     @torch.no_grad()
-    def update(self, step: int) -> bool:
-        """Average if step ``step`` (from 1, after the optimiser) is one of the η-th; return whether it was."""
+    def after_update(self, step: int) -> None:
+        """Average if step ``step`` is one of the η-th."""
         if step % self.every:
-            return False
+            return
         for name, parameter in self._parameters.items():
             # lerp(θ', θ_old, α) = θ' + α (θ_old − θ'): exact for weights that did not move.
             parameter.lerp_(self._anchor[name], self.decay)
             self._anchor[name].copy_(parameter)
-        return True
 
     def state(self) -> dict[str, Tensor]:
         """Return θₜ₋η by name; with the step number it is the whole state."""
         return dict(self._anchor)
 
-    def load(self, state: Mapping[str, Tensor]) -> None:
+    def load(self, state: Mapping[str, Tensor], counters: Mapping[str, int]) -> None:  # noqa: ARG002 - has none
         """Take over a saved state.
 
         Raises:
             CheckpointError: it is of other parameters.
         """
-        if state.keys() != self._anchor.keys():
-            raise CheckpointError(
-                f"the saved average has {len(state)} tensors, this stage averages {len(self._anchor)}"
-            )
+        refuse_other_tensors(state, self._anchor, "average")
         for name, tensor in state.items():
             self._anchor[name].copy_(tensor)
-
-
-def half_life(decay: float, every: int) -> float:
-    """Return after how many steps the weight of an old value has halved: η · ln ½ / ln α."""
-    return every * math.log(0.5) / math.log(decay)

@@ -32,6 +32,8 @@ registry
 quantities
 strict_yaml
 measurement
+recipe_part
+recipe_stage
 recipe
 recipe_file
 run

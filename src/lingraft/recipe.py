@@ -4,14 +4,15 @@ The command line (``--set path=value``), the Python API and the docs table all c
 A recipe states only what differs from the defaults; the resolved copy goes into the run folder.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from lingraft.errors import nearest
-from lingraft.quantities import Fraction, LanguageCode, Length, TokenCount
+from lingraft.quantities import Fraction, LanguageCode
+from lingraft.recipe_part import Name, NonEmpty, Part, as_tuple
+from lingraft.recipe_stage import Batch, Ema, LearningRate, MixSpec, Optimizer, Stage
 
 __all__ = [
     "Batch",
@@ -31,39 +32,8 @@ __all__ = [
     "Vocabulary",
 ]
 
-_SHARES_TOLERANCE = 1e-6
-_TRAIN_WORDS = ("all", "embeddings", "new_embeddings")
 
-NonEmpty = Annotated[str, Field(min_length=1)]
-Beta = Annotated[float, Field(ge=0, lt=1)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
-
-
-class _Part(BaseModel):
-    """A frozen part of the recipe that refuses keys it does not know."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_unknown_keys(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            for key in data:
-                if key not in cls.model_fields:
-                    known = ", ".join(cls.model_fields)
-                    raise PydanticCustomError(
-                        "unknown_key",
-                        "unknown key {key}{hint} (known: {known})",
-                        {"key": repr(key), "hint": nearest(str(key), cls.model_fields), "known": known, "tail": key},
-                    )
-        return data
-
-
-def _tuple_of(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-class Languages(_Part):
+class Languages(Part):
     """The language that the base model is good at, and the one it is to learn."""
 
     source: LanguageCode
@@ -76,7 +46,7 @@ class Languages(_Part):
         return self
 
 
-class Corpus(_Part):
+class Corpus(Part):
     """Where one corpus of text lies and how its documents are read.
 
     ``path`` is a file, a folder or a glob of ``.txt``, ``.jsonl`` or ``.parquet`` (``.gz``, ``.zst``), or a list of
@@ -101,7 +71,7 @@ class Corpus(_Part):
     min_characters: Annotated[int, Field(ge=1)] = 1
     max_epochs: Annotated[float, Field(gt=0)] = 4.0
 
-    _tuple = field_validator("path", mode="before")(_tuple_of)
+    _tuple = field_validator("path", mode="before")(as_tuple)
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -109,7 +79,7 @@ class Corpus(_Part):
         return (self.path,) if isinstance(self.path, str) else self.path
 
 
-class Documents(_Part):
+class Documents(Part):
     """What stands at the borders of a document in the token stream.
 
     ``start`` is a token, ``none``, or ``auto``: what the base tokenizer itself puts in front of a text (nothing for
@@ -122,7 +92,7 @@ class Documents(_Part):
     condition_on: str = "auto"
 
 
-class Vocabulary(_Part):
+class Vocabulary(Part):
     """How the vocabulary grows.
 
     ``method`` is ``keep``, ``expand``, or ``replace`` (rare old tokens give way to as many new ones). ``new_tokens`` is
@@ -151,7 +121,7 @@ class Vocabulary(_Part):
     pre_tokenizer: Literal["auto", "keep", "patch"] = "auto"
     row_multiple: Annotated[int, Field(ge=1)] = 64
 
-    _tuple = field_validator("languages", mode="before")(_tuple_of)
+    _tuple = field_validator("languages", mode="before")(as_tuple)
 
     @property
     def most_new_tokens(self) -> int:
@@ -161,11 +131,11 @@ class Vocabulary(_Part):
         return self.max_new_tokens if self.new_tokens == "auto" else self.new_tokens
 
 
-class Choice(_Part):
+class Choice(Part):
     """A registered name with its options, as in ``{name: random_copy, num_items: 16}``; a bare name is enough."""
 
     name: str
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
 
     @model_validator(mode="before")
     @classmethod
@@ -177,7 +147,7 @@ class Choice(_Part):
         return data
 
 
-class InitPair(_Part):
+class InitPair(Part):
     """An init method for the input rows and one for the output rows; written short, one name or choice for both."""
 
     input: Choice
@@ -199,7 +169,7 @@ def _label(choice: Choice) -> str:
     return f"{choice.name}({options})" if options else choice.name
 
 
-class EmbeddingInit(_Part):
+class EmbeddingInit(Part):
     """How the rows of new tokens are filled; ``output`` (by default as ``input``) is for untied models only.
 
     With ``choose`` the method is found by the bake-off: every candidate trains for ``choose_steps`` optimiser steps of
@@ -218,7 +188,7 @@ class EmbeddingInit(_Part):
     max_source_rise: Annotated[float, Field(gt=0)] = 0.05
     max_source_mass: Annotated[float, Field(gt=0, le=1)] = 0.05
 
-    _tuple = field_validator("choose", mode="before")(_tuple_of)
+    _tuple = field_validator("choose", mode="before")(as_tuple)
 
     @model_validator(mode="after")
     def _one_way_to_choose(self) -> "EmbeddingInit":
@@ -234,138 +204,7 @@ class EmbeddingInit(_Part):
         return self.choose or (InitPair(input=self.input, output=self.output),)
 
 
-class MixSpec(_Part):
-    """Which share of the training tokens each corpus supplies, over the course of a stage.
-
-    Written short, ``{eu: 0.9, en: 0.1}``, it is constant; with ``schedule`` it names a registered schedule and
-    carries its options, as in ``{schedule: step, at: 10%, before: {eu: 0.8, en: 0.2}, after: {eu: 1.0}}``.
-    """
-
-    schedule: str = "constant"
-    options: dict[str, Any] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_short_form(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or "options" in data:
-            return data
-        if "schedule" not in data:
-            return {"schedule": "constant", "options": {"mix": _shares(data, ())}}
-        options = {key: value for key, value in data.items() if key != "schedule"}
-        return {"schedule": data["schedule"], "options": {k: _option(k, v) for k, v in options.items()}}
-
-    def corpora(self) -> set[str]:
-        """Return the names of the corpora that have a positive share at some time."""
-        mixtures = [value for value in self.options.values() if isinstance(value, dict)]
-        return {name for mixture in mixtures for name, share in mixture.items() if share > 0}
-
-
-def _option(name: str, value: Any) -> Any:
-    if isinstance(value, dict):
-        return _shares(value, (name,))
-    if isinstance(value, str) and value.strip().endswith("%"):
-        return float(value.strip()[:-1]) / 100
-    return value
-
-
-def _shares(shares: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, float]:
-    prefix = "".join(f"{part}: " for part in path)
-    for name, share in shares.items():
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-            raise ValueError(f"{prefix}the share of {name!r} must lie between 0 and 1, not {share!r}")
-    total = sum(shares.values())
-    if abs(total - 1) > _SHARES_TOLERANCE:
-        listed = ", ".join(f"{name} {share:g}" for name, share in shares.items())
-        raise ValueError(f"{prefix}the shares of a mix must sum to 1; these sum to {total:g} ({listed})")
-    return {name: float(share) for name, share in shares.items()}
-
-
-class LearningRate(_Part):
-    """A peak, a linear warm-up to it, and a shape that leads from it to ``floor`` × peak at the stage's end."""
-
-    schedule: str = "cosine"
-    peak: Annotated[float, Field(gt=0, lt=1)]
-    warmup: Length = 0.05
-    floor: Fraction = 0.033
-
-
-class Optimizer(_Part):
-    """AdamW (arXiv 1711.05101) with the constants of arXiv 2506.00288's released configuration.
-
-    Tables of embeddings are never decayed while only some of their rows learn.
-    """
-
-    betas: tuple[Beta, Beta] = (0.9, 0.95)
-    eps: Annotated[float, Field(gt=0)] = 1e-8
-    weight_decay: Annotated[float, Field(ge=0)] = 0.1
-    clip: Annotated[float, Field(gt=0)] = 1.0
-
-    _tuple = field_validator("betas", mode="before")(_tuple_of)
-
-
-class Ema(_Part):
-    """Averaging of weights; ``live`` is arXiv 2506.00288's: the average replaces the weights being trained."""
-
-    kind: Literal["live"] = "live"
-    decay: Annotated[float, Field(gt=0, lt=1)] = 0.92
-    every: Annotated[int, Field(ge=1)] = 1
-
-
-class Batch(_Part):
-    """How many tokens an optimiser step sees, and how they are cut into forward passes."""
-
-    tokens: TokenCount = 65_536
-    sequence_length: Annotated[int, Field(ge=8)] = 512
-    micro_batch: Annotated[int, Field(ge=1)] = 4
-
-    @model_validator(mode="after")
-    def _whole_sequences(self) -> "Batch":
-        if self.tokens == 0 or self.tokens % self.sequence_length:
-            raise ValueError(
-                f"tokens {self.tokens} must be a multiple of sequence_length {self.sequence_length}, at least one"
-            )
-        return self
-
-    @property
-    def sequences(self) -> int:
-        """Sequences per optimiser step."""
-        return self.tokens // self.sequence_length
-
-
-class Stage(_Part):
-    """One stage: what trains, on which mix, for how many tokens, how fast.
-
-    ``train`` is ``all``, ``embeddings`` (every row of the input and output matrices), ``new_embeddings`` (the rows
-    of new tokens only), or a list of patterns over parameter names.
-    """
-
-    name: Name
-    train: str | tuple[str, ...] = "all"
-    tokens: Annotated[TokenCount, Field(gt=0)]
-    mix: MixSpec
-    lr: LearningRate
-    batch: Batch = Batch()
-    optimizer: Optimizer = Optimizer()
-    ema: Ema | None = None
-    checkpoint_every: Length = 0.25
-
-    @field_validator("train", mode="before")
-    @classmethod
-    def _known_word(cls, value: Any) -> Any:
-        if isinstance(value, str) and value not in _TRAIN_WORDS:
-            known = ", ".join(_TRAIN_WORDS)
-            raise ValueError(f"{value!r} is not one of {known}, nor a list of patterns{nearest(value, _TRAIN_WORDS)}")
-        if value in ([], ()):
-            raise ValueError("an empty list of patterns trains nothing")
-        return _tuple_of(value)
-
-    @property
-    def num_steps(self) -> int:
-        """Optimiser steps: the stage's tokens over the batch's, rounded up."""
-        return -(-self.tokens // self.batch.tokens)
-
-
-class Measure(_Part):
+class Measure(Part):
     """What is measured, when, and on how much.
 
     ``at`` lists points of every stage, dense early because that is where forgetting happens
@@ -382,10 +221,10 @@ class Measure(_Part):
     samples: tuple[str, ...] = ()
     sample_tokens: Annotated[int, Field(ge=1)] = 40
 
-    _tuples = field_validator("at", "bits_per_byte", "probes", "samples", mode="before")(_tuple_of)
+    _tuples = field_validator("at", "bits_per_byte", "probes", "samples", mode="before")(as_tuple)
 
 
-class Recipe(_Part):
+class Recipe(Part):
     """Everything that decides a run. Frozen: two recipes that are equal give the same weights."""
 
     name: Name
@@ -402,7 +241,7 @@ class Recipe(_Part):
     stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
     measure: Measure = Measure()
 
-    _tuples = field_validator("stages", mode="before")(_tuple_of)
+    _tuples = field_validator("stages", mode="before")(as_tuple)
 
     @model_validator(mode="after")
     def _names_agree(self) -> "Recipe":

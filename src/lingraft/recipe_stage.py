@@ -1,0 +1,148 @@
+"""The stages of a recipe: what trains, on which mix, for how long, how fast."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from lingraft.errors import nearest
+from lingraft.quantities import Fraction, Length, TokenCount
+from lingraft.recipe_part import Name, Part, as_tuple
+
+__all__ = ["Batch", "Ema", "LearningRate", "MixSpec", "Optimizer", "Stage"]
+
+_SHARES_TOLERANCE = 1e-6
+_TRAIN_WORDS = ("all", "embeddings", "new_embeddings")
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class MixSpec(Part):
+    """Which share of the training tokens each corpus supplies, over the course of a stage.
+
+    Written short, ``{eu: 0.9, en: 0.1}``, it is constant; with ``schedule`` it names a registered schedule and
+    carries its options, as in ``{schedule: step, at: 10%, before: {eu: 0.8, en: 0.2}, after: {eu: 1.0}}``.
+    """
+
+    schedule: str = "constant"
+    options: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_short_form(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or "options" in data:
+            return data
+        if "schedule" not in data:
+            return {"schedule": "constant", "options": {"mix": _shares(data, ())}}
+        options = {key: value for key, value in data.items() if key != "schedule"}
+        return {"schedule": data["schedule"], "options": {k: _option(k, v) for k, v in options.items()}}
+
+    def corpora(self) -> set[str]:
+        """Return the names of the corpora that have a positive share at some time."""
+        mixtures = [value for value in self.options.values() if isinstance(value, dict)]
+        return {name for mixture in mixtures for name, share in mixture.items() if share > 0}
+
+
+def _option(name: str, value: Any) -> Any:
+    if isinstance(value, dict):
+        return _shares(value, (name,))
+    if isinstance(value, str) and value.strip().endswith("%"):
+        return float(value.strip()[:-1]) / 100
+    return value
+
+
+def _shares(shares: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, float]:
+    prefix = "".join(f"{part}: " for part in path)
+    for name, share in shares.items():
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise ValueError(f"{prefix}the share of {name!r} must lie between 0 and 1, not {share!r}")
+    total = sum(shares.values())
+    if abs(total - 1) > _SHARES_TOLERANCE:
+        listed = ", ".join(f"{name} {share:g}" for name, share in shares.items())
+        raise ValueError(f"{prefix}the shares of a mix must sum to 1; these sum to {total:g} ({listed})")
+    return {name: float(share) for name, share in shares.items()}
+
+
+class LearningRate(Part):
+    """A peak, a linear warm-up to it, and a shape that leads from it to ``floor`` × peak at the stage's end."""
+
+    schedule: str = "cosine"
+    peak: Annotated[float, Field(gt=0, lt=1)]
+    warmup: Length = 0.05
+    floor: Fraction = 0.033
+
+
+class Optimizer(Part):
+    """AdamW (arXiv 1711.05101) with the constants of arXiv 2506.00288's released configuration.
+
+    Tables of embeddings are never decayed while only some of their rows learn.
+    """
+
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
+    eps: Annotated[float, Field(gt=0)] = 1e-8
+    weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    clip: Annotated[float, Field(gt=0)] = 1.0
+
+    _tuple = field_validator("betas", mode="before")(as_tuple)
+
+
+class Ema(Part):
+    """Averaging of weights; ``live`` is arXiv 2506.00288's: the average replaces the weights being trained."""
+
+    kind: Literal["live"] = "live"
+    decay: Annotated[float, Field(gt=0, lt=1)] = 0.92
+    every: Annotated[int, Field(ge=1)] = 1
+
+
+class Batch(Part):
+    """How many tokens an optimiser step sees, and how they are cut into forward passes."""
+
+    tokens: TokenCount = 65_536
+    sequence_length: Annotated[int, Field(ge=8)] = 512
+    micro_batch: Annotated[int, Field(ge=1)] = 4
+
+    @model_validator(mode="after")
+    def _whole_sequences(self) -> "Batch":
+        if self.tokens == 0 or self.tokens % self.sequence_length:
+            raise ValueError(
+                f"tokens {self.tokens} must be a multiple of sequence_length {self.sequence_length}, at least one"
+            )
+        return self
+
+    @property
+    def sequences(self) -> int:
+        """Sequences per optimiser step."""
+        return self.tokens // self.sequence_length
+
+
+class Stage(Part):
+    """One stage: what trains, on which mix, for how many tokens, how fast.
+
+    ``train`` is ``all``, ``embeddings`` (every row of the input and output matrices), ``new_embeddings`` (the rows
+    of new tokens only), or a list of patterns over parameter names.
+    """
+
+    name: Name
+    train: str | tuple[str, ...] = "all"
+    tokens: Annotated[TokenCount, Field(gt=0)]
+    mix: MixSpec
+    lr: LearningRate
+    batch: Batch = Batch()
+    optimizer: Optimizer = Optimizer()
+    ema: Ema | None = None
+    checkpoint_every: Length = 0.25
+
+    @field_validator("train", mode="before")
+    @classmethod
+    def _known_word(cls, value: Any) -> Any:
+        if isinstance(value, str) and value not in _TRAIN_WORDS:
+            known = ", ".join(_TRAIN_WORDS)
+            raise ValueError(f"{value!r} is not one of {known}, nor a list of patterns{nearest(value, _TRAIN_WORDS)}")
+        if value in ([], ()):
+            raise ValueError("an empty list of patterns trains nothing")
+        return as_tuple(value)
+
+    @property
+    def num_steps(self) -> int:
+        """Optimiser steps: the stage's tokens over the batch's, rounded up."""
+        return -(-self.tokens // self.batch.tokens)

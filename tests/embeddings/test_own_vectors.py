@@ -1,8 +1,9 @@
 """Vectors of tokens from the user's own text: counts and information by hand, the decomposition against torch's."""
 
-import importlib.util
 import math
 import sys
+import types
+from importlib import metadata
 
 import numpy as np
 import pytest
@@ -148,13 +149,16 @@ def test_options_without_a_meaning_are_refused(tokenizer, options, message):
         train_vectors(tokenizer, TEXTS, 4, seeded(), options)
 
 
-def test_fasttext_that_is_not_there_is_named_with_its_pip_line(tokenizer, monkeypatch):
-    monkeypatch.setitem(sys.modules, "fasttext", None)
+@pytest.mark.parametrize("absent", [None, types.ModuleType("fasttext")], ids=["none", "one that only predicts"])
+def test_fasttext_that_is_not_there_is_named_with_its_pip_line(tokenizer, monkeypatch, absent):
+    monkeypatch.setitem(sys.modules, "fasttext", absent)
     with pytest.raises(MissingExtraError, match=r"pip install 'lingraft\[fasttext\]'"):
         train_vectors(tokenizer, TEXTS, 4, seeded(), VectorOptions(engine="fasttext"))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("fasttext") is None, reason="the fasttext extra is not installed")
+@pytest.mark.skipif(
+    "fasttext" not in {each.name for each in metadata.distributions()}, reason="the fasttext extra is not installed"
+)
 def test_fasttext_trains_on_every_text_and_is_repeatable(tokenizer):
     options = VectorOptions(engine="fasttext", epochs=30)
     one, two = (train_vectors(tokenizer, TEXTS * 8, 16, seeded(3), options) for _ in range(2))

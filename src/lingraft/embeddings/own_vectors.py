@@ -249,6 +249,8 @@ def _train_fasttext(
         import fasttext
     except ImportError as error:
         raise MissingExtraError("engine: fasttext", "fasttext") from error
+    if not hasattr(fasttext, "train_unsupervised"):  # the module of the package fasttext-predict cannot train
+        raise MissingExtraError("engine: fasttext", "fasttext")
     # Tokens are named by their ids: no spelling can hold white space then, and n-grams of spellings are not used.
     names = [f"t{token_id}" for token_id in kept.tolist()]
     start = (2 * torch.rand(len(names) + 1, dim, generator=generator) - 1) / dim

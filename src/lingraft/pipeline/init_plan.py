@@ -1,7 +1,7 @@
 """The init methods of a recipe, held against the base model and against what is there for them to read."""
 
-import importlib.util
 from collections.abc import Iterator, Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,15 @@ def _refuse_other_values(entry: Entry, options: Mapping[str, Any], where: str) -
         raise RecipeError(f"{where}: {entry.name!r} needs exactly one of {', '.join(group)}")
 
 
+def _is_installed(package: str) -> bool:
+    """Ask for the package, not the module: two packages of different use install a module named ``fasttext``."""
+    try:
+        metadata.distribution(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
 def _needs_of(entry: Entry, options: Mapping[str, Any], where: str) -> Iterator[str]:
     _refuse_other_values(entry, options, where)
     for name in entry.marks.get("needs", ()):
@@ -79,7 +88,7 @@ def _needs_of(entry: Entry, options: Mapping[str, Any], where: str) -> Iterator[
                 raise RecipeError(f"{where}.{name}: there is no {value!r}, which {entry.name!r} reads")
             yield f"{entry.name} reads {value} ({name})"
     for extra in _extras(entry, options):
-        if importlib.util.find_spec(extra) is None:
+        if not _is_installed(extra):
             raise RecipeError(f"{where}: {entry.name!r} needs the package {extra!r} (pip install 'lingraft[{extra}]')")
         yield f"{entry.name} needs the extra {extra}"
     if entry.marks.get("runs_base"):

@@ -139,6 +139,10 @@ _MEANINGS = {
     "stages.N.batch.tokens": "Tokens per optimiser step; a multiple of `sequence_length`.",
     "stages.N.batch.sequence_length": "Tokens per sequence.",
     "stages.N.batch.micro_batch": "Sequences per forward pass; changes memory and time, not what is learned.",
+    "stages.N.batch.isolate": (
+        "Whether documents of one sequence are kept from seeing each other. Off, because it needs an explicit mask "
+        "(slower kernels), and models that take none are refused. Without a start token of documents, name one."
+    ),
     "stages.N.optimizer.betas": "Decay of the two moments.",
     "stages.N.optimizer.eps": "Added to the root of the second moment.",
     "stages.N.optimizer.weight_decay": "On matrices only; never on tables of which only some rows learn.",

@@ -97,6 +97,7 @@ embeddings.methods
 embeddings
 
 model.locate
+model.isolation
 model.base
 model.freeze
 model.generate

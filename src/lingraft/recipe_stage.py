@@ -95,11 +95,17 @@ class Ema(Part):
 
 
 class Batch(Part):
-    """How many tokens an optimiser step sees, and how they are cut into forward passes."""
+    """How many tokens an optimiser step sees, how they are cut into forward passes, and what a token sees of them.
+
+    A sequence holds several documents. With ``isolate`` none sees another: attention stays inside each, and positions
+    count from its first token. Otherwise attention runs on across their borders, as it did when most base models were
+    trained. In neither case is the beginning of a document foretold from the end of the one before.
+    """
 
     tokens: TokenCount = 65_536
     sequence_length: Annotated[int, Field(ge=8)] = 512
     micro_batch: Annotated[int, Field(ge=1)] = 4
+    isolate: bool = False
 
     @model_validator(mode="after")
     def _whole_sequences(self) -> "Batch":

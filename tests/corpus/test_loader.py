@@ -14,6 +14,11 @@ from lingraft.errors import CorpusError
 @dataclass
 class Store:
     tokens: np.ndarray
+    ends: tuple[int, ...] = ()
+
+    @property
+    def document_ends(self) -> np.ndarray:
+        return np.array([*self.ends, len(self.tokens)], dtype=np.uint64)
 
 
 def make(quotas, sizes=(41, 83), *, length: int = 4, seed: int = 3, consumed=None) -> SequenceLoader:
@@ -113,3 +118,19 @@ def test_o52_the_realised_share_of_tokens_is_the_quotas() -> None:
     loader = make([[1, 3], [2, 2]])
     names = [name for n in range(2) for name in loader.batch(n).corpora]
     assert (names.count("a"), names.count("b")) == (3, 5)
+
+
+def test_documents_are_numbered_within_each_row() -> None:
+    """The stream a ends documents after 3, 4 and 10 tokens; rows are cut every 4."""
+    store = Store(np.arange(13, dtype=np.uint16), (3, 4, 10))
+    loader = SequenceLoader({"a": store}, np.array([[3]]), sequence_length=4, seed=0)
+    batch = loader.batch(0)
+    found = {int(row[0]): documents.tolist() for row, documents in zip(batch.tokens, batch.documents, strict=True)}
+    assert found == {0: [0, 0, 0, 1, 2], 4: [0, 0, 0, 0, 0], 8: [0, 0, 1, 1, 1]}
+
+
+def test_o51_no_label_crosses_into_the_next_document() -> None:
+    store = Store(np.arange(13, dtype=np.uint16), (3, 4, 10))
+    batch = SequenceLoader({"a": store}, np.array([[3]]), sequence_length=4, seed=0).batch(0)
+    found = {int(row[0]): counts.astype(int).tolist() for row, counts in zip(batch.tokens, batch.counts, strict=True)}
+    assert found == {0: [1, 1, 0, 0], 4: [1, 1, 1, 1], 8: [1, 0, 1, 1]}

@@ -30,9 +30,16 @@ PLAN = StagePlan(
 
 @dataclass
 class Store:
-    """Random tokens in place of a token store."""
+    """Random tokens in place of a token store, in documents of any lengths (one, if none are given)."""
 
     tokens: np.ndarray
+    lengths: tuple[int, ...] = ()
+
+    @property
+    def document_ends(self) -> np.ndarray:
+        """Where the documents end; the last one takes what is left."""
+        ends = np.cumsum(np.array(self.lengths, dtype=np.uint64))
+        return np.append(ends[ends < len(self.tokens)], np.uint64(len(self.tokens))).astype(np.uint64)
 
 
 @dataclass
@@ -45,6 +52,7 @@ class Trial:
     plan: StagePlan = PLAN
     new_ids: tuple[int, ...] = tuple(range(NUM_OLD, NUM_IDS))
     tokens: Mapping[str, np.ndarray] = field(default_factory=dict)
+    lengths: tuple[int, ...] = ()
     fingerprints: Mapping[str, str] = field(default_factory=lambda: {"recipe": "r"})
     reports: list[StepReport] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -80,7 +88,7 @@ class Trial:
         """Return batches of four sequences of 16 tokens, three of corpus eu and one of en."""
         generator = np.random.default_rng(0)
         made = {name: generator.integers(NUM_IDS, size=500) for name in ("eu", "en")}
-        stores = {name: Store(tokens) for name, tokens in (made | dict(self.tokens)).items()}
+        stores = {name: Store(tokens, self.lengths) for name, tokens in (made | dict(self.tokens)).items()}
         return SequenceLoader(stores, np.array([[3, 1]] * self.plan.num_steps), sequence_length=16, seed=0)
 
     def with_plan(self, ema: tuple[float, int] | None = None, **changes: Any) -> "Trial":

@@ -145,7 +145,7 @@ def test_o20_an_input_table_that_gets_no_gradient_stops_the_stage(make_trial, mo
     from lingraft.training import stage
 
     whole = stage.hidden_states
-    monkeypatch.setattr(stage, "hidden_states", lambda model, ids: whole(model, ids).detach())
+    monkeypatch.setattr(stage, "hidden_states", lambda model, ids, **given: whole(model, ids, **given).detach())
     trial = make_trial(tied=False, train="embeddings")
     with pytest.raises(TrainingError, match=r"no gradient reaches .*embed_tokens\.weight"):
         trial.run()
@@ -239,3 +239,55 @@ def test_bf16_trains_and_keeps_weights_in_fp32(trial) -> None:
     assert {p.dtype for p in trained.model.parameters()} == {torch.float32}
     plain = weights_of(load_model(trial.base))
     assert all(not torch.equal(plain[n], w) for n, w in weights_of(trained.model).items())
+
+
+def test_o51_labels_are_chosen_by_document_and_an_end_token_is_learned_like_any_other(make_trial) -> None:
+    """End tokens (id 0) stand in the middle of rows: each is a label that counts; what follows one is none."""
+    tokens = np.random.default_rng(0).integers(1, NUM_IDS, size=500)
+    lengths = (7,) * 71
+    tokens[6::7] = 0
+    trial = make_trial(num_steps=1, warmup_steps=1)
+    trial.tokens, trial.lengths = {"eu": tokens, "en": tokens}, lengths
+    batch = trial.loader().batch(0)
+    assert (batch.counts == (batch.tokens[:, :-1] != 0)).all()
+    assert batch.counts[batch.tokens[:, 1:] == 0].all()
+    report = trial.run().reports[0]
+    assert sum(report.counts.values()) == batch.counts.sum() < report.tokens
+    model = load_model(trial.base)
+    with torch.no_grad():
+        logits = model(torch.from_numpy(batch.tokens[:, :-1])).logits[..., :NUM_IDS]
+    losses = cross_entropy(logits.transpose(1, 2), torch.from_numpy(batch.tokens[:, 1:]), reduction="none").numpy()
+    for name in ("eu", "en"):
+        rows = np.array([own == name for own in batch.corpora])
+        assert report.losses[name] == pytest.approx(losses[rows][batch.counts[rows]].mean(), abs=1e-5)
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_a_step_over_documents_is_the_same_however_it_is_cut(make_trial, isolate: bool) -> None:
+    """Rows have different numbers of labels that count, and every label weighs the same."""
+    trials = [make_trial(num_steps=2, micro_batch=n, eps=1e-2, isolate=isolate) for n in (1, 3, 4)]
+    for trial in trials:
+        trial.lengths = (3, 30, 5, 2, 2, 2, 2, 2, 90, 1)
+        trial.run()
+    expected = weights_of(trials[-1].model)
+    for trial in trials[:-1]:
+        for name, weight in weights_of(trial.model).items():
+            torch.testing.assert_close(weight, expected[name], atol=1e-6, rtol=0)
+
+
+def test_isolated_documents_learn_what_they_would_learn_alone(make_trial) -> None:
+    """The loss of a row of two documents is that of the two by themselves."""
+    trial = make_trial(num_steps=1, warmup_steps=1, isolate=True)
+    trial.lengths = tuple([5, 11] * 40)
+    report, batch = trial.run().reports[0], trial.loader().batch(0)
+    model = load_model(trial.base)
+    total = 0.0
+    for tokens, documents in zip(batch.tokens, batch.documents, strict=True):
+        for number in np.unique(documents):
+            own = torch.from_numpy(tokens[documents == number])[None]
+            if own.shape[1] > 1:
+                with torch.no_grad():
+                    logits = model(own[:, :-1]).logits[0, :, :NUM_IDS]
+                total += cross_entropy(logits, own[0, 1:], reduction="sum").item()
+    told = sum(report.losses[name] * report.counts[name] for name in report.losses)
+    assert told == pytest.approx(total, rel=1e-5)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from lingraft.errors import CorpusError
 
@@ -27,6 +27,11 @@ class TokenSource(Protocol):
         """All tokens of the corpus, document after document."""
         ...
 
+    @property
+    def document_ends(self) -> np.ndarray:
+        """Where each document ends: the number of tokens up to there, rising."""
+        ...
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -35,11 +40,18 @@ class Batch:
     Attributes:
         tokens: ``(batch, position + 1)``: inputs are all but the last column, labels all but the first. Nothing is
             padded, so no label is ever masked for being equal to a pad or end token.
+        documents: the number of each token's document in its row, from 0.
         corpora: the corpus of each row.
     """
 
     tokens: Int[np.ndarray, "batch position_1"]
+    documents: Int[np.ndarray, "batch position_1"]
     corpora: tuple[str, ...]
+
+    @property
+    def counts(self) -> Bool[np.ndarray, "batch position"]:
+        """Whether each label is of the document of its input: no document has to foretell how the next one begins."""
+        return np.asarray(self.documents[:, 1:] == self.documents[:, :-1])
 
 
 def num_sequences(num_tokens: int, sequence_length: int) -> int:
@@ -111,23 +123,34 @@ class SequenceLoader:
 
     def batch(self, step: int) -> Batch:
         """Return the batch of a step (from 0)."""
-        rows: list[tuple[str, np.ndarray]] = []
+        rows: list[tuple[str, np.ndarray, np.ndarray]] = []
         for column, name in enumerate(self._names):
             first = self._first[name] + int(self._before[step, column])
-            rows += [(name, self._sequence(name, first + n)) for n in range(int(self._quotas[step, column]))]
+            rows += [(name, *self._sequence(name, first + n)) for n in range(int(self._quotas[step, column]))]
         order = [permuted(n, len(rows), self._key("order", step)) for n in range(len(rows))]
         tokens = np.stack([rows[n][1] for n in order]).astype(np.int64)
-        return Batch(tokens, tuple(rows[n][0] for n in order))
+        documents = np.stack([rows[n][2] for n in order])
+        return Batch(tokens, documents, tuple(rows[n][0] for n in order))
 
     def consumed(self, step: int) -> dict[str, int]:
         """Return corpus → tokens taken when ``step`` steps are done, earlier stages included."""
         return {n: (self._first[n] + int(self._before[step, c])) * self._length for c, n in enumerate(self._names)}
 
-    def _sequence(self, name: str, index: int) -> np.ndarray:
+    def _sequence(self, name: str, index: int) -> tuple[np.ndarray, np.ndarray]:
         size = self._sizes[name]
         epoch, position = divmod(index, size)
         tile = permuted(position, size, self._key(name, epoch))
-        return self._stores[name].tokens[tile * self._length : (tile + 1) * self._length + 1]
+        begin, end = tile * self._length, (tile + 1) * self._length + 1
+        store = self._stores[name]
+        return store.tokens[begin:end], _documents_between(store.document_ends, begin, end)
 
     def _key(self, name: str, number: int) -> bytes:
         return hashlib.blake2b(f"{self._seed}/{name}/{number}".encode(), digest_size=32).digest()
+
+
+def _documents_between(ends: np.ndarray, begin: int, end: int) -> Int[np.ndarray, "position"]:
+    """Return the number of the document of each token in ``range(begin, end)``, counted from the first of them."""
+    first, last = np.searchsorted(ends, np.array([begin, end - 1], dtype=ends.dtype), side="right").tolist()
+    borders = np.zeros(end - begin, dtype=np.int64)
+    borders[ends[first:last].astype(np.int64) - begin] = 1
+    return borders.cumsum()

@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from lingraft.errors import ModelError
+from lingraft.model.isolation import isolating_inputs
 from lingraft.model.locate import BaseLocation, gguf_tokenizer_text, open_gguf, read_json_object, refuse_code_in_config
 
 __all__ = [
@@ -214,9 +215,17 @@ def _refuse_other_heads(model: Any, head: Head) -> None:
 
 
 def hidden_states(
-    model: nn.Module, ids: Int[Tensor, "batch position"], mask: Int[Tensor, "batch position"] | None = None
+    model: nn.Module,
+    ids: Int[Tensor, "batch position"],
+    mask: Int[Tensor, "batch position"] | None = None,
+    documents: Int[Tensor, "batch position"] | None = None,
 ) -> Float[Tensor, "batch position dim"]:
-    """Return the states that the head reads (after the last norm); ``mask`` is 1 for tokens, 0 for padding behind."""
+    """Return the states that the head reads (after the last norm).
+
+    ``mask`` is 1 for tokens, 0 for padding behind. With ``documents``, the number of each token's document in its row,
+    attention stays inside documents (:mod:`lingraft.model.isolation`); such rows are full, and ``mask`` is not asked.
+    """
     given: Any = model
-    output: Tensor = given.base_model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+    inputs = {"attention_mask": mask} if documents is None else isolating_inputs(model, documents)
+    output: Tensor = given.base_model(input_ids=ids, use_cache=False, **inputs).last_hidden_state
     return output

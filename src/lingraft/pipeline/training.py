@@ -206,6 +206,7 @@ class StageRunner:
             Measurement(stage.name, tokens, "learning_rate", report.learning_rate),
             Measurement(stage.name, tokens, "gradient_norm", report.gradient_norm),
             Measurement(stage.name, tokens, "tokens_per_second", report.tokens / seconds),
+            Measurement(stage.name, tokens, "labels", float(sum(report.counts.values()))),
         ]
         for corpus, loss in report.losses.items():
             rows.append(
@@ -213,7 +214,8 @@ class StageRunner:
                     stage.name, tokens, "loss", loss, self.recipe.language_of(corpus), count=report.counts[corpus]
                 )
             )
-            rows.append(Measurement(stage.name, tokens, "share", report.counts[corpus] / report.tokens, corpus))
+        for corpus, read in report.read.items():
+            rows.append(Measurement(stage.name, tokens, "share", read / report.tokens, corpus))
         return rows
 
 
@@ -234,6 +236,7 @@ def stage_plan(recipe: Recipe, stage: Stage) -> StagePlan:
         eps=chosen.eps,
         weight_decay=chosen.weight_decay,
         clip=chosen.clip,
+        isolate=stage.batch.isolate,
         companions=_companions(stage),
         checkpoint_at=checkpoint_steps(stage),
         measure_at=measure_steps(recipe, stage),

@@ -19,6 +19,7 @@ from lingraft.corpus.loader import Batch, SequenceLoader
 from lingraft.errors import CheckpointError, InterruptedRunError, TrainingError
 from lingraft.model.base import Head, hidden_states
 from lingraft.model.freeze import Trainable, frozen_digests, prove_frozen
+from lingraft.model.isolation import refuse_leaks
 from lingraft.training.checkpoint import (
     latest_checkpoint,
     optimizer_tensors,
@@ -51,6 +52,7 @@ class StagePlan:
         eps: AdamW's.
         weight_decay: AdamW's, on matrices; vectors are not decayed, nor tables of which only some rows learn.
         clip: largest norm of the gradient.
+        isolate: whether documents of one sequence are kept from seeing each other.
         companions: what makes the averages and guards that run beside the optimiser, in the order they are called.
         checkpoint_at: steps after which a checkpoint is made.
         measure_at: steps after which ``measure`` is called.
@@ -69,6 +71,7 @@ class StagePlan:
     eps: float = 1e-8
     weight_decay: float = 0.1
     clip: float = 1.0
+    isolate: bool = False
     companions: tuple[MakeCompanion, ...] = ()
     checkpoint_at: frozenset[int] = frozenset()
     measure_at: frozenset[int] = frozenset()
@@ -76,7 +79,11 @@ class StagePlan:
 
 @dataclass(frozen=True)
 class StepReport:
-    """What one step did: losses are nats per token, by corpus."""
+    """What one step did: losses are nats per label, by corpus.
+
+    ``tokens`` were read, ``read`` of them from each corpus; ``counts`` are the labels that were learned from, which are
+    fewer, because no document has to foretell how the next one begins.
+    """
 
     step: int
     tokens: int
@@ -84,6 +91,7 @@ class StepReport:
     gradient_norm: float
     losses: Mapping[str, float]
     counts: Mapping[str, int]
+    read: Mapping[str, int]
 
 
 @dataclass
@@ -200,8 +208,11 @@ def train_stage(
     Raises:
         InterruptedRunError: ``should_stop`` said so; a checkpoint was made.
         TrainingError: a loss or gradient is not finite, or nothing learns.
+        ModelError: documents are to be kept apart, and the model does not do it.
         FrozenMovedError: something frozen moved.
     """
+    if plan.isolate:
+        refuse_leaks(model, head.num_ids, f"stage {plan.name!r}, batch.isolate")
     still = frozen_digests(model, trainable)
     loop = _start(model, head, trainable, plan)
     done = loop.restore(checkpoints, fingerprints, callbacks)
@@ -249,8 +260,8 @@ def _start(model: nn.Module, head: Head, trainable: Trainable, plan: StagePlan) 
 
 
 def _step(loop: _Loop, batch: Batch, step: int) -> StepReport:
-    """Do one optimiser step: every token of the batch weighs the same, however it is cut into forward passes."""
-    plan, tokens = loop.plan, torch.from_numpy(batch.tokens).to(loop.head.weight.device)
+    """Do one optimiser step: every label of the batch weighs the same, however it is cut into forward passes."""
+    plan = loop.plan
     loop.model.train()
     # Dropout's noise is a function of the step, so that there is no generator state to save.
     torch.manual_seed(int.from_bytes(hashlib.sha256(f"{plan.seed}/{plan.name}/{step}".encode()).digest()[:7], "little"))
@@ -264,8 +275,8 @@ def _step(loop: _Loop, batch: Batch, step: int) -> StepReport:
     )
     for group in loop.optimizer.param_groups:
         group["lr"] = rate
-    starts = range(0, len(tokens), plan.micro_batch)
-    losses = torch.cat([_accumulate(loop, tokens[start : start + plan.micro_batch], tokens) for start in starts])
+    starts = range(0, len(batch.tokens), plan.micro_batch)
+    losses = torch.cat([_accumulate(loop, batch, slice(start, start + plan.micro_batch)) for start in starts])
     loop.trainable.mask_gradients(loop.parameters)
     for companion in loop.companions:
         companion.before_update(step + 1)
@@ -279,14 +290,17 @@ def _step(loop: _Loop, batch: Batch, step: int) -> StepReport:
     return _report(batch, losses, rate, norm, step)
 
 
-def _accumulate(loop: _Loop, rows: Tensor, tokens: Tensor) -> Tensor:
-    """Add the gradients of some rows, weighted by the tokens of the whole step; return their losses by row."""
-    inputs, targets = rows[:, :-1], rows[:, 1:]
-    with _autocast(loop.head.weight.device.type, loop.plan.dtype):
-        hidden = hidden_states(loop.model, inputs)
-    total, losses = chunked_cross_entropy(hidden.flatten(0, 1), targets.flatten(), loop.head, dtype=loop.plan.dtype)
-    torch.autograd.backward(total / tokens[:, 1:].numel())
-    return losses.view(targets.shape).cpu()
+def _accumulate(loop: _Loop, batch: Batch, rows: slice) -> Tensor:
+    """Add the gradients of some rows, weighted by the labels of the whole step; return their losses, 0 where none."""
+    device = loop.head.weight.device
+    tokens = torch.from_numpy(batch.tokens[rows]).to(device)
+    documents = torch.from_numpy(batch.documents[rows, :-1]).to(device) if loop.plan.isolate else None
+    counts = torch.from_numpy(batch.counts[rows]).to(device)
+    with _autocast(device.type, loop.plan.dtype):
+        hidden = hidden_states(loop.model, tokens[:, :-1], documents=documents)
+    total, losses = chunked_cross_entropy(hidden[counts], tokens[:, 1:][counts], loop.head, dtype=loop.plan.dtype)
+    torch.autograd.backward(total / max(1, int(batch.counts.sum())))
+    return torch.zeros(counts.shape, device=device).masked_scatter_(counts, losses).cpu()
 
 
 def _autocast(device: str, dtype: torch.dtype) -> AbstractContextManager[Any]:
@@ -307,16 +321,14 @@ def _refuse_a_bad_step(loop: _Loop, losses: Tensor, norm: float, batch: Batch, s
 
 
 def _report(batch: Batch, losses: Tensor, rate: float, norm: float, step: int) -> StepReport:
-    by_row = losses.double().mean(dim=1).tolist()
-    rows = {
-        name: [value for value, own in zip(by_row, batch.corpora, strict=True) if own == name]
-        for name in sorted(set(batch.corpora))
-    }
-    length = losses.shape[1]
-    means = {name: sum(values) / len(values) for name, values in rows.items()}
-    return StepReport(
-        step + 1, losses.numel(), rate, norm, means, {name: len(values) * length for name, values in rows.items()}
-    )
+    sums: dict[str, float] = dict.fromkeys(sorted(set(batch.corpora)), 0.0)
+    counts = dict.fromkeys(sums, 0)
+    for name, loss, labels in zip(batch.corpora, losses.double().sum(dim=1).tolist(), batch.counts, strict=True):
+        sums[name] += loss
+        counts[name] += int(labels.sum())
+    means = {name: sums[name] / counts[name] for name in sums if counts[name]}
+    read = {name: batch.corpora.count(name) * losses.shape[1] for name in sums}
+    return StepReport(step + 1, losses.numel(), rate, norm, means, counts, read)
 
 
 def _remark_on_first_loss(report: StepReport, head: Head, callbacks: StageCallbacks) -> None:

@@ -70,6 +70,7 @@ _MEANINGS = {
     "device": "`auto` takes a GPU where there is one.",
     "stages": "What is trained, one after another.",
     "measure": "What is measured, when, on how much.",
+    "track": "Experiment trackers beside `measurements.jsonl`, by name: `tensorboard`, `wandb`, `mlflow`, `trackio`, …",
     "languages.source": "The language that must not be forgotten.",
     "languages.target": "The language to learn.",
     "corpora.NAME.path": "File, folder, glob, or a list, seen from the recipe; with `split` a hub data set's name.",

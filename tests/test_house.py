@@ -148,6 +148,7 @@ report
 
 pipeline.progress
 pipeline.stopping
+pipeline.tracking
 pipeline.settings
 pipeline.init_plan
 pipeline.vocabulary_plan

@@ -240,8 +240,9 @@ class Recipe(Part):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
     measure: Measure = Measure()
+    track: tuple[Choice, ...] = ()
 
-    _tuples = field_validator("stages", mode="before")(as_tuple)
+    _tuples = field_validator("stages", "track", mode="before")(as_tuple)
 
     @model_validator(mode="after")
     def _names_agree(self) -> "Recipe":

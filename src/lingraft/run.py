@@ -48,6 +48,7 @@ _OF_THE_TOKENIZER = (
     "segmentation_drift/tokens",
 )
 
+_SPECTATORS = re.compile(r"track[.:]")  # a run may be watched by other trackers tomorrow
 _UNPUBLISHED = re.compile(r"\..+\.\d+(\.old)?\.tmp")
 _PACKAGES = ("accelerate", "gguf", "numpy", "plotly", "safetensors", "tokenizers", "torch", "transformers")
 
@@ -130,6 +131,7 @@ class Run:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._lock = FileLock(self.folder / ".lock")
+        self._watchers: list[Callable[[Sequence[Measurement]], None]] = []
 
     def __enter__(self) -> "Run":
         self._refuse_foreign_folder()
@@ -175,7 +177,7 @@ class Run:
         """
         stored = self.path("recipe.yaml")
         if stored.exists():
-            differences = differing_paths(self.recipe, recipe)
+            differences = [d for d in differing_paths(self.recipe, recipe) if not _SPECTATORS.match(d)]
             if differences:
                 listed = "\n  ".join(differences)
                 raise RunFolderError(
@@ -247,8 +249,19 @@ class Run:
         return found if isinstance(found, dict) and found.keys() >= {"inputs", "record"} else None
 
     def measure(self, rows: Iterable[Measurement]) -> None:
-        """Append rows to ``measurements.jsonl``."""
-        write_measurements(self.path("measurements.jsonl"), rows)
+        """Append rows to ``measurements.jsonl``, then show them to whoever watches."""
+        made = tuple(rows)
+        write_measurements(self.path("measurements.jsonl"), made)
+        for watcher in self._watchers:
+            watcher(made)
+
+    def watch(self, watcher: Callable[[Sequence[Measurement]], None]) -> None:
+        """Call ``watcher`` with all rows that are measured from now on, batch by batch, after they are written."""
+        self._watchers.append(watcher)
+
+    def unwatch(self, watcher: Callable[[Sequence[Measurement]], None]) -> None:
+        """Call ``watcher`` no longer."""
+        self._watchers.remove(watcher)
 
     def measurements(self) -> list[Measurement]:
         """Return all rows so far."""

@@ -21,6 +21,7 @@ from lingraft.pipeline.plan import make_plan
 from lingraft.pipeline.prepare import Prepared, prepare_base, prepare_corpora, prepare_stores, texts_of
 from lingraft.pipeline.progress import Progress, Silent
 from lingraft.pipeline.stopping import Stopper
+from lingraft.pipeline.tracking import tracked
 from lingraft.pipeline.training import (
     StageRunner,
     choose_device,
@@ -70,10 +71,11 @@ def adapt(recipe: Recipe, folder: str | Path, *, until: str | None = None, progr
     make_plan(recipe)
     with Run(folder) as run, Stopper() as stopper:
         run.adopt(recipe)
-        for name in _steps(run, recipe, stopper, teller):
-            stopper.check(f"step {name!r}")
-            if name == until:
-                break
+        with tracked(run, recipe, teller.note):
+            for name in _steps(run, recipe, stopper, teller):
+                stopper.check(f"step {name!r}")
+                if name == until:
+                    break
     return run
 
 

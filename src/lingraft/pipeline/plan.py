@@ -21,6 +21,7 @@ from lingraft.pipeline.settings import (
     stage_schedule,
     warmup_steps,
 )
+from lingraft.pipeline.tracking import refuse_unusable_trackers
 from lingraft.pipeline.vocabulary_plan import VocabularyPlan, num_rows, plan_vocabulary
 from lingraft.quantities import format_tokens
 from lingraft.recipe import Recipe, Stage
@@ -102,6 +103,7 @@ def make_plan(recipe: Recipe) -> Plan:
         ModelError: the base model's files contradict each other.
         VocabularyError: the base tokenizer cannot be expanded.
     """
+    refuse_unusable_trackers(recipe)
     location = locate_base(recipe.base_model, recipe.revision)
     for index, stage in enumerate(recipe.stages):
         _refuse_shapeless_rate(stage, index)

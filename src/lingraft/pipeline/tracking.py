@@ -1,8 +1,8 @@
 """Sends what a run measures to an experiment tracker, beside ``measurements.jsonl``, which is always written.
 
-The trackers are those of accelerate (https://huggingface.co/docs/accelerate/usage_guides/tracking): TensorBoard, Weights &
-Biases, MLflow, trackio and others, by name. A tracker is a spectator: when it fails, it is switched off with a remark, and
-the run goes on.
+The trackers are those of accelerate (https://huggingface.co/docs/accelerate/usage_guides/tracking): TensorBoard,
+Weights & Biases, MLflow, trackio and others, by name. A tracker is a spectator: when it fails, it is switched off with
+a remark, and the run goes on.
 """
 
 import contextlib
@@ -66,8 +66,8 @@ def metric_name(row: Measurement) -> str:
 def tracked(run: Run, recipe: Recipe, note: Callable[[str], None]) -> Iterator[None]:
     """Send every row that is measured inside to the trackers of the recipe; the step is the number of training tokens.
 
-    A run that goes on after a stop goes on in the tracker's run too, where the tracker knows such a thing (its id is kept
-    in ``tracking.json``); rows made after the last checkpoint are sent again, with the same values.
+    A run that goes on after a stop goes on in the tracker's run too, where the tracker knows such a thing (its id is
+    kept in ``tracking.json``); rows made after the last checkpoint are sent again, with the same values.
     """
     spectators = [_Spectator(choice.name, note) for choice in recipe.track]
     for choice, spectator in zip(recipe.track, spectators, strict=True):

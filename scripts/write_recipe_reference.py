@@ -148,9 +148,13 @@ _MEANINGS = {
     "stages.N.optimizer.eps": "Added to the root of the second moment.",
     "stages.N.optimizer.weight_decay": "On matrices only; never on tables of which only some rows learn.",
     "stages.N.optimizer.clip": "Largest norm of the gradient.",
-    "stages.N.ema.kind": "`live`: the average replaces the weights that train.",
-    "stages.N.ema.decay": "Weight of the old weights, α.",
-    "stages.N.ema.every": "Average every so many optimiser steps, η.",
+    "stages.N.ema.kind": "Which average; see above.",
+    "stages.N.ema.decay": "Weight of the old weights, α; of the start with `to_start`. Each kind has "
+    "its own: 0.92 for `live` and `lr_matched`, 0.5 for `lookahead`, 0.01 for `to_start`, 0.999 for `shadow`.",
+    "stages.N.ema.every": "Average every so many optimiser steps, η: 1, 5 for `lookahead`, 10 for `to_start` and "
+    "`uniform`.",
+    "stages.N.ema.warmup": "`shadow` only: whether the n-th update's decay is at most (1 + n) / (10 + n); true.",
+    "stages.N.ema.after": "`uniform` only: where in the stage the mean begins; 50%.",
     "measure.at": "Points of each stage, as fractions; the end is always one.",
     "measure.bits_per_byte": "Languages to measure; all that have a corpus if not said.",
     "measure.validation_bytes": "Held-out text per language.",

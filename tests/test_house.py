@@ -33,6 +33,7 @@ quantities
 strict_yaml
 measurement
 recipe_part
+recipe_guard
 recipe_stage
 recipe
 recipe_file
@@ -110,8 +111,14 @@ model
 
 training.learning_rate
 training.loss
+training.horizon
 training.companion
+training.averaging.average
 training.averaging.live
+training.averaging.lookahead
+training.averaging.shadow
+training.averaging.to_start
+training.averaging.uniform
 training.averaging
 training.checkpoint
 training.stage
@@ -136,6 +143,7 @@ report.changes
 report.summary
 report.drawing
 report.reading
+report.averaged
 report.charts
 report.blocks
 report.evidence
@@ -156,6 +164,7 @@ pipeline.plan
 pipeline.prepare
 pipeline.expanding
 pipeline.initialising
+pipeline.companions
 pipeline.measuring
 pipeline.training
 pipeline.bakeoff
@@ -187,6 +196,7 @@ REGISTRIES = {
     "embeddings": ("lingraft.embeddings", "init_methods"),
     "corpus": ("lingraft.corpus.mixing", "mix_schedules"),
     "training": ("lingraft.training.learning_rate", "lr_schedules"),
+    "training/averaging": ("lingraft.training.averaging", "averages"),
     "measure": ("lingraft.measure.probes", "probes"),
 }
 

@@ -212,3 +212,38 @@ stages: [{name: a, tokens: 1M, mix: {eu: 1.0}, lr: {peak: 1e-3}}]
     )
     assert load_recipe(tmp_path / "s.yaml").embeddings.input.options == {"donor": str(tmp_path / "donor")}
     assert far.vocabulary.second_tokenizer == "org/other"
+
+
+@pytest.mark.parametrize(
+    ("ema", "filled"),
+    [
+        ({}, ("live", 0.92, 1, None, None)),
+        ({"kind": "lookahead"}, ("lookahead", 0.5, 5, None, None)),
+        ({"kind": "to_start", "every": 3}, ("to_start", 0.01, 3, None, None)),
+        ({"kind": "shadow"}, ("shadow", 0.999, 1, True, None)),
+        ({"kind": "uniform", "after": 0.25}, ("uniform", None, 10, None, 0.25)),
+        ({"kind": "lr_matched", "decay": 0.9}, ("lr_matched", 0.9, None, None, None)),
+    ],
+)
+def test_each_average_has_its_own_defaults_and_survives_the_dump(ema, filled) -> None:
+    from lingraft.recipe import Ema
+
+    made = Ema(**ema)
+    assert (made.kind, made.decay, made.every, made.warmup, made.after) == filled
+    assert Ema(**made.model_dump()) == made
+
+
+@pytest.mark.parametrize(
+    ("ema", "message"),
+    [
+        ("{kind: live, warmup: true}", r"stages\.1\.ema\.warmup: 'live' has no warmup \(options: decay, every\)"),
+        ("{kind: uniform, decay: 0.9}", r"stages\.1\.ema\.decay: 'uniform' has no decay"),
+        ("{kind: lr_matched, every: 10}", r"stages\.1\.ema\.every: 'lr_matched' has no every"),
+        ("{kind: polyak}", r"stages\.1\.ema\.kind: "),
+    ],
+)
+def test_options_of_another_average_are_refused(tmp_path, ema: str, message: str) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text(TEXT.replace("ema: {decay: 0.92, every: 2}", f"ema: {ema}"))
+    with pytest.raises(RecipeError, match=message):
+        load_recipe(path)

@@ -134,7 +134,7 @@ def test_a_plan_fits_80_columns_with_nothing_cut_off(plan, terminal):
         "continued-pretraining",
         "new_embeddings (1.28k weights)",
         "977 of 131k tokens",
-        "live, 0.92 every 1",
+        "live, decay 0.92",
     ):
         assert any(shown in line for line in lines), shown
 

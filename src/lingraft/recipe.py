@@ -11,8 +11,9 @@ from pydantic_core import PydanticCustomError
 
 from lingraft.errors import nearest
 from lingraft.quantities import Fraction, LanguageCode
+from lingraft.recipe_guard import Ema
 from lingraft.recipe_part import Name, NonEmpty, Part, as_tuple
-from lingraft.recipe_stage import Batch, Ema, LearningRate, MixSpec, Optimizer, Stage
+from lingraft.recipe_stage import Batch, LearningRate, MixSpec, Optimizer, Stage
 
 __all__ = [
     "Batch",

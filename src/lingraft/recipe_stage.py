@@ -1,15 +1,16 @@
 """The stages of a recipe: what trains, on which mix, for how long, how fast."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
 from lingraft.errors import nearest
 from lingraft.quantities import Fraction, Length, TokenCount
+from lingraft.recipe_guard import Ema
 from lingraft.recipe_part import Name, Part, as_tuple
 
-__all__ = ["Batch", "Ema", "LearningRate", "MixSpec", "Optimizer", "Stage"]
+__all__ = ["Batch", "LearningRate", "MixSpec", "Optimizer", "Stage"]
 
 _SHARES_TOLERANCE = 1e-6
 _TRAIN_WORDS = ("all", "embeddings", "new_embeddings")
@@ -84,14 +85,6 @@ class Optimizer(Part):
     clip: Annotated[float, Field(gt=0)] = 1.0
 
     _tuple = field_validator("betas", mode="before")(as_tuple)
-
-
-class Ema(Part):
-    """Averaging of weights; ``live`` is arXiv 2506.00288's: the average replaces the weights being trained."""
-
-    kind: Literal["live"] = "live"
-    decay: Annotated[float, Field(gt=0, lt=1)] = 0.92
-    every: Annotated[int, Field(ge=1)] = 1
 
 
 class Batch(Part):

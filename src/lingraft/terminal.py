@@ -218,14 +218,16 @@ def _stages_table(plan: "Plan") -> Table:
         stage = outline.stage
         table.add_column(_plain(stage.name), justify="right")
         trains = stage.train if isinstance(stage.train, str) else ", ".join(stage.train)
-        ema = f"{stage.ema.kind}, {stage.ema.decay:g} every {stage.ema.every}" if stage.ema else "none"
+        average, halves, start = outline.averaging
         columns.append(
             {
                 "trains": f"{_plain(trains)} ({format_tokens(outline.trainable)} weights)",
                 "tokens": format_tokens(outline.tokens),
                 "steps": f"{outline.num_steps:,} of {format_tokens(stage.batch.tokens)} tokens",
                 "sequences": f"{stage.batch.sequences} of {stage.batch.sequence_length} tokens",
-                "averaging": ema,
+                "averaging": average,
+                "half-life": halves,
+                "weight of its start": start,
                 "peak memory": f"about {outline.memory_bytes / 2**30:.1f} GiB",
                 "time here": f"about {_duration(outline.seconds)}",
             }

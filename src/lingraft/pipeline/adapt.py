@@ -124,6 +124,8 @@ def _steps(run: Run, recipe: Recipe, stopper: Stopper, progress: Progress) -> It
         yield stage.name
     final = stage_folder(run, len(recipe.stages) - 1, recipe.stages[-1]) / "model"
     _export(run, recipe, base, expansion, final, progress)
+    if (ema := recipe.stages[-1].ema) is not None and ema.is_beside:
+        _export(run, recipe, base, expansion, final.with_name("model-averaged"), progress, averaged=True)
     yield "export"
     _sample(run, recipe, base, expansion, progress)
     yield "samples"
@@ -165,10 +167,20 @@ def _last_stage(run: Run, recipe: Recipe) -> dict[str, Any]:
 
 
 def _export(
-    run: Run, recipe: Recipe, base: Prepared, expansion: VocabularyExpansion, final: Path, progress: Progress
+    run: Run,
+    recipe: Recipe,
+    base: Prepared,
+    expansion: VocabularyExpansion,
+    final: Path,
+    progress: Progress,
+    *,
+    averaged: bool = False,
 ) -> None:
+    """Publish the last stage's raw weights as ``model``, or its averaged ones as ``model-averaged``."""
+    digest = "averaged_sha256" if averaged else "weights_sha256"
+
     def action() -> dict[str, Any]:
-        progress.phase("export")
+        progress.phase("export of the averaged weights" if averaged else "export")
         # Spelled out in a text, a control token is plain text to us and the control token itself to transformers.
         control = [entry["content"] for entry in expansion.new.raw.get("added_tokens") or ()]
         texts = [
@@ -177,18 +189,19 @@ def _export(
             for text in _first(texts_of(run, recipe, code, "validation"), 4)
         ]
         model = load_model(final)
-        refuse_changed_weights(model, (_last_stage(run, recipe).get("record") or {}).get("weights_sha256"), final)
+        refuse_changed_weights(model, (_last_stage(run, recipe).get("record") or {}).get(digest), final)
         return export_model(
             model,
-            run.path("model"),
+            run.path(final.name),
             tokenizer=expansion.new,
             base_folder=base.base_folder,
             changed=expansion.num_new > 0,
-            card=model_card(run.folder),
+            card=model_card(run.folder, averaged=averaged),
             samples=[text for text in texts if not any(token in text for token in control)],
         )
 
-    run.step("export", {"stage": _last_stage(run, recipe)}, action, makes=[run.path("model", "config.json")])
+    name = "export-averaged" if averaged else "export"
+    run.step(name, {"stage": _last_stage(run, recipe)}, action, makes=[run.path(final.name, "config.json")])
 
 
 def _first(texts: Iterator[str], count: int) -> list[str]:

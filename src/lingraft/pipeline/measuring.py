@@ -4,7 +4,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +138,12 @@ class Evaluator:
         return {f"{row.name} {row.language or ''}".strip(): row.value for row in rows}
 
     def measure_stage(
-        self, model: nn.Module, stage: str, tokens: int, start: Path, *, heavy: bool
+        self, model: nn.Module, stage: str, tokens: int, start: Path, *, heavy: bool, averaged: bool = False
     ) -> list[Measurement]:
-        """Measure a model during or at the end of a stage; the shift is counted from the weights in ``start``."""
+        """Measure a model during or at the end of a stage; the shift is counted from the weights in ``start``.
+
+        Rows about averaged weights, which the model holds for the moment, are named ``averaged/…``.
+        """
         began = time.perf_counter()
         scorer = self._scorer(model, self.expansion.new)
         rows = self._all_bits(scorer, stage, tokens)
@@ -148,6 +151,7 @@ class Evaluator:
         if self.recipe.measure.parameter_shift:
             rows += self._shift_rows(model, stage, tokens, start)
         rows.append(Measurement(stage, tokens, "seconds/measuring", time.perf_counter() - began))
+        rows = [replace(row, name=f"averaged/{row.name}") for row in rows] if averaged else rows
         self._write(rows)
         return rows
 

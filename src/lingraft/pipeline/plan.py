@@ -15,8 +15,10 @@ from lingraft.model.locate import BaseDescription, describe_base, locate_base
 from lingraft.pipeline.init_plan import init_needs
 from lingraft.pipeline.settings import (
     DocumentTokens,
+    average_in_words,
     document_tokens,
     needed_tokens,
+    peak_rate,
     refuse_too_many_epochs,
     stage_schedule,
     warmup_steps,
@@ -39,6 +41,9 @@ _POINTS = tuple(n / 10 for n in range(10))
 # holds the whole estimate against a process's peak.
 _KEPT_BYTES = {"bf16": 60, "fp32": 90}
 _KEPT_BYTES_FROZEN = {"bf16": 35, "fp32": 60}
+# Where the rates of a stage add up to more than this, the base is soon gone (4e-4 over 100,000 steps is 20 and
+# more); the runs of arXiv 2506.00288 stay near 0.5.
+_FAR = 3.0
 _CHUNK_BYTES = 512 * 4 * 3
 # What a training step reaches of the fp32 matrix-product rate, measured with SmolLM2-135M on two AVX-512 cores.
 _REACHED = {"bf16": 1.2, "fp32": 0.55}
@@ -66,7 +71,11 @@ class CorpusPlan:
 
 @dataclass(frozen=True)
 class StageOutline:
-    """A stage in numbers: the mix and the rate at ten points of it, the weights that learn, peak bytes and seconds."""
+    """A stage in numbers: the mix and the rate at ten points of it, the weights that learn, peak bytes and seconds.
+
+    ``averaging`` is the average, its half-life, and what of the start is left at the end, in words; ``path`` the sum of
+    the rates of all steps, which is about the farthest that AdamW can carry a weight.
+    """
 
     stage: Stage
     num_steps: int
@@ -76,6 +85,8 @@ class StageOutline:
     trainable: int
     memory_bytes: int
     seconds: float
+    averaging: tuple[str, str, str]
+    path: float
 
 
 @dataclass(frozen=True)
@@ -318,18 +329,8 @@ def _outline(recipe: Recipe, base: BaseDescription, index: int, rows: int, rate:
         "new_embeddings": recipe.vocabulary.most_new_tokens * tables,
     }
     learning = trainable[stage.train] if isinstance(stage.train, str) else parameters
-    steps, warmup = stage.num_steps, warmup_steps(stage)
-    rates = tuple(
-        learning_rate(
-            int(point * steps),
-            num_steps=steps,
-            warmup_steps=warmup,
-            peak=stage.lr.peak,
-            floor=stage.lr.floor,
-            schedule=stage.lr.schedule,
-        )
-        for point in _POINTS
-    )
+    steps = stage.num_steps
+    rates = tuple(_rate_at(stage, int(point * steps)) for point in _POINTS)
     tokens = steps * stage.batch.tokens
     # A frozen body needs no gradients of its own, but the backward pass still runs through it to the input rows.
     passes = 6 if stage.train == "all" else 4
@@ -344,12 +345,35 @@ def _outline(recipe: Recipe, base: BaseDescription, index: int, rows: int, rate:
             recipe, base, stage, parameters, rows * tables if learning < parameters else parameters, rows
         ),
         seconds=passes * parameters * tokens / (rate * _REACHED[recipe.precision]),
+        averaging=average_in_words(stage),
+        path=_path(stage),
+    )
+
+
+def _path(stage: Stage) -> float:
+    """Return Σ rate over the steps, from a hundred of them, times what a live average keeps of every movement."""
+    steps = stage.num_steps
+    points = sorted({step * steps // 100 for step in range(100)})
+    rates = [_rate_at(stage, step) for step in points]
+    ema = stage.ema
+    kept = 1 - (ema.decay or 0) if ema is not None and ema.kind in ("live", "lookahead") else 1.0
+    return kept * steps * sum(rates) / len(rates)
+
+
+def _rate_at(stage: Stage, step: int) -> float:
+    return learning_rate(
+        step,
+        num_steps=stage.num_steps,
+        warmup_steps=warmup_steps(stage),
+        peak=peak_rate(stage),
+        floor=stage.lr.floor,
+        schedule=stage.lr.schedule,
     )
 
 
 def _memory(recipe: Recipe, base: BaseDescription, stage: Stage, parameters: int, stepped: int, rows: int) -> int:
-    """Return peak bytes: fp32 weights, gradients, moments, the average's anchor, activations, a chunk of logits."""
-    weights = 4 * parameters + 4 * stepped * (3 + (1 if stage.ema else 0))
+    """Return peak bytes: fp32 weights, gradients, moments, the average's copy, activations, a chunk of logits."""
+    weights = 4 * parameters + 4 * stepped * (3 + (stage.ema.copies if stage.ema else 0))
     tokens = stage.batch.micro_batch * stage.batch.sequence_length
     kept = (_KEPT_BYTES_FROZEN if stage.train in ("embeddings", "new_embeddings") else _KEPT_BYTES)[recipe.precision]
     activations = tokens * base.hidden_size * base.num_layers * kept
@@ -382,9 +406,15 @@ def _warnings(recipe: Recipe, corpora: tuple[CorpusPlan, ...], stages: tuple[Sta
                 f"stages.{index}: no {source} text and no averaging: in-context learning collapses early "
                 "(arXiv 2506.00288)"
             )
-        if outline.stage.ema and outline.stage.ema.every > outline.num_steps:
-            every, steps = outline.stage.ema.every, outline.num_steps
+        every, steps = (outline.stage.ema.every if outline.stage.ema else None) or 1, outline.num_steps
+        if every > steps:
             yield f"stages.{index}.ema.every: {every} is more than the stage's {steps} steps: nothing is averaged"
+        if outline.path > _FAR and outline.stage.train not in ("embeddings", "new_embeddings"):
+            yield (
+                f"stages.{index}.lr.peak: {outline.stage.lr.peak:g} every {outline.stage.batch.tokens:,} tokens is much"
+                f" for {outline.tokens:,} tokens: the rates add up to {outline.path:.1f}, and AdamW may move every "
+                "weight that far (arXiv 2506.00288's 10,000 steps add up to 0.5); larger batch.tokens or a smaller rate"
+            )
     for corpus in corpora:
         if not corpus.files:
             yield f"corpora.{corpus.name}: a hub data set; its size is known only once it has been read"

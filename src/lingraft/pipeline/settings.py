@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lingraft.corpus.mixing import Schedule, make_schedule, quota_table
 from lingraft.errors import CorpusError, RecipeError, VocabularyError, nearest
 from lingraft.model.locate import BaseDescription
 from lingraft.quantities import length_in_tokens
 from lingraft.recipe import Recipe, Stage
+from lingraft.training.horizon import half_life, start_share
 from lingraft.vocabulary import (
     LearnOptions,
     TokenizerFile,
@@ -19,12 +21,15 @@ from lingraft.vocabulary import (
 
 __all__ = [
     "DocumentTokens",
+    "average_in_words",
+    "average_options",
     "checkpoint_steps",
     "document_tokens",
     "learn_options",
     "measure_steps",
     "needed_tokens",
     "patched_tokenizer",
+    "peak_rate",
     "refuse_too_many_epochs",
     "stage_quotas",
     "stage_schedule",
@@ -163,6 +168,39 @@ def warmup_steps(stage: Stage) -> int:
     """Return the steps of warm-up: its tokens over the batch's, rounded up."""
     tokens = length_in_tokens(stage.lr.warmup, stage.num_steps * stage.batch.tokens)
     return -(-tokens // stage.batch.tokens)
+
+
+def peak_rate(stage: Stage) -> float:
+    """Return the highest rate of a stage: of ``lr_matched`` it is lr.peak · (1 − α), weight decay with it."""
+    if stage.ema is not None and stage.ema.kind == "lr_matched" and stage.ema.decay is not None:
+        return stage.lr.peak * (1 - stage.ema.decay)
+    return stage.lr.peak
+
+
+def average_options(stage: Stage) -> dict[str, Any]:
+    """Return the options of a stage's average, in steps; empty without one."""
+    if stage.ema is None:
+        return {}
+    chosen = {"decay": stage.ema.decay, "every": stage.ema.every, "warmup": stage.ema.warmup}
+    options = {name: value for name, value in chosen.items() if value is not None}
+    if stage.ema.after is not None:
+        options["after"] = length_in_tokens(stage.ema.after, stage.num_steps * stage.batch.tokens) // stage.batch.tokens
+    return options
+
+
+def average_in_words(stage: Stage) -> tuple[str, str, str]:
+    """Return how a stage averages, its half-life, and what is left of the start when it ends."""
+    ema, options = stage.ema, average_options(stage)
+    if ema is None or ema.decay is None:
+        start = "none of it" if ema else "–"
+        return ema.label if ema else "none", "–", start
+    every = ema.every or 1
+    if ema.kind == "lr_matched":
+        return ema.label, "–", f"rate × {1 - ema.decay:.3g}"
+    if ema.kind == "to_start":
+        return ema.label, f"{half_life(1 - ema.decay, every):,.1f} steps to the start", f"{ema.decay:.2%} each time"
+    share = start_share(stage.num_steps, **options)
+    return ema.label, f"{half_life(ema.decay, every):,.1f} steps", f"{share:.2%}"
 
 
 def measure_steps(recipe: Recipe, stage: Stage) -> frozenset[int]:

@@ -19,14 +19,13 @@ from lingraft.measurement import Measurement
 from lingraft.model.base import head_of, load_model, parameter_names
 from lingraft.model.export import save_model
 from lingraft.model.freeze import choose_trainable, weights_digest
+from lingraft.pipeline.companions import average_makers
 from lingraft.pipeline.measuring import Evaluator
 from lingraft.pipeline.progress import Progress
-from lingraft.pipeline.settings import checkpoint_steps, measure_steps, stage_schedule, warmup_steps
+from lingraft.pipeline.settings import checkpoint_steps, measure_steps, peak_rate, stage_schedule, warmup_steps
 from lingraft.pipeline.stopping import Stopper
 from lingraft.recipe import Recipe, Stage
 from lingraft.run import Run, fingerprint, publish_folder
-from lingraft.training.averaging import LiveEma
-from lingraft.training.companion import MakeCompanion
 from lingraft.training.stage import StageCallbacks, StagePlan, StepReport, train_stage
 
 __all__ = [
@@ -88,7 +87,8 @@ class StageRunner:
         """
         stage = self.recipe.stages[index]
         inputs = self._fingerprints(index)
-        makes = [stage_folder(self.run, index, stage) / "model" / "config.json"]
+        folders = ["model", "model-averaged"] if stage.ema and stage.ema.is_beside else ["model"]
+        makes = [stage_folder(self.run, index, stage) / folder / "config.json" for folder in folders]
         return self.run.step(f"stage-{index + 1}-{stage.name}", inputs, lambda: self._train(index), makes)
 
     def _start(self, index: int) -> Path:
@@ -142,6 +142,14 @@ class StageRunner:
         folder = stage_folder(run, index, stage)
         if not any((folder / "checkpoints").glob("step-*")):
             run.forget_measurements_of(stage.name)
+        averaged: dict[str, str] = {}
+
+        def finish_averaged() -> None:
+            self._keep(model, folder / "model-averaged")
+            averaged["averaged_sha256"] = weights_digest(model)
+
+        callbacks = self._callbacks(index, model)
+        callbacks.finish_averaged = finish_averaged
         still = train_stage(
             model,
             head,
@@ -150,14 +158,10 @@ class StageRunner:
             stage_plan(self.recipe, stage),
             folder / "checkpoints",
             self._fingerprints(index),
-            self._callbacks(index, model),
+            callbacks,
         )
 
-        def fill(to: Path) -> None:
-            base_folder = self.evaluator.base.base_folder
-            save_model(model, to, tokenizer=expansion.new, base_folder=base_folder, changed=expansion.num_new > 0)
-
-        publish_folder(folder / "model", fill)
+        self._keep(model, folder / "model")
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         seconds = time.perf_counter() - began
         tokens = self._tokens_before(index + 1)
@@ -167,7 +171,16 @@ class StageRunner:
                 Measurement(stage.name, tokens, "peak_memory_bytes", _peak_memory()),
             ]
         )
-        return {"weights_sha256": weights_digest(model), "frozen_pieces": still, "seconds": round(seconds, 1)}
+        record = {"weights_sha256": weights_digest(model), "frozen_pieces": still, "seconds": round(seconds, 1)}
+        return record | averaged
+
+    def _keep(self, model: torch.nn.Module, folder: Path) -> None:
+        expansion, base_folder = self.evaluator.expansion, self.evaluator.base.base_folder
+
+        def fill(to: Path) -> None:
+            save_model(model, to, tokenizer=expansion.new, base_folder=base_folder, changed=expansion.num_new > 0)
+
+        publish_folder(folder, fill)
 
     def _tokens_before(self, index: int) -> int:
         return sum(stage.num_steps * stage.batch.tokens for stage in self.recipe.stages[:index])
@@ -184,8 +197,11 @@ class StageRunner:
             self.progress.step(report.step, dict(report.losses), report.learning_rate, report.tokens / seconds)
 
         def measure(step: int) -> None:
-            heavy = step == stage.num_steps
-            self.evaluator.measure_stage(model, stage.name, before + step * per_step, self.expanded, heavy=heavy)
+            self._measure(model, index, step)
+            clock.lap()
+
+        def measure_averaged(step: int) -> None:
+            self._measure(model, index, step, averaged=True)
             clock.lap()
 
         def load_state(state: Any) -> None:
@@ -196,10 +212,16 @@ class StageRunner:
         return StageCallbacks(
             on_step=on_step,
             measure=measure,
+            measure_averaged=measure_averaged,
             should_stop=lambda: self.stopper.requested,
             load_state=load_state,
             on_note=self.progress.note,
         )
+
+    def _measure(self, model: torch.nn.Module, index: int, step: int, *, averaged: bool = False) -> None:
+        stage = self.recipe.stages[index]
+        tokens, heavy = self._tokens_before(index) + step * stage.batch.tokens, step == stage.num_steps
+        self.evaluator.measure_stage(model, stage.name, tokens, self.expanded, heavy=heavy, averaged=averaged)
 
     def _step_rows(self, stage: Stage, tokens: int, report: StepReport, seconds: float) -> list[Measurement]:
         rows = [
@@ -228,7 +250,7 @@ def stage_plan(recipe: Recipe, stage: Stage) -> StagePlan:
         num_steps=stage.num_steps,
         micro_batch=stage.batch.micro_batch,
         dtype=_DTYPES[recipe.precision],
-        peak_rate=stage.lr.peak,
+        peak_rate=peak_rate(stage),
         warmup_steps=warmup_steps(stage),
         floor=stage.lr.floor,
         schedule=stage.lr.schedule,
@@ -237,16 +259,10 @@ def stage_plan(recipe: Recipe, stage: Stage) -> StagePlan:
         weight_decay=chosen.weight_decay,
         clip=chosen.clip,
         isolate=stage.batch.isolate,
-        companions=_companions(stage),
+        companions=average_makers(stage),
         checkpoint_at=checkpoint_steps(stage),
         measure_at=measure_steps(recipe, stage),
     )
-
-
-def _companions(stage: Stage) -> tuple[MakeCompanion, ...]:
-    if (ema := stage.ema) is None:
-        return ()
-    return (lambda start: LiveEma(start.parameters, decay=ema.decay, every=ema.every),)
 
 
 def refuse_unmatched_patterns(recipe: Recipe, base_folder: Path) -> None:

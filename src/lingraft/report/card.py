@@ -10,6 +10,7 @@ import yaml
 from lingraft.measurement import Measurement
 from lingraft.quantities import format_tokens
 from lingraft.recipe import MixSpec, Recipe, Stage
+from lingraft.report.averaged import averaged_record
 from lingraft.report.escaping import markdown_text
 from lingraft.report.evidence import summary_of
 from lingraft.report.lenient import mapping_of, mappings_of, number_of
@@ -56,15 +57,32 @@ _LIMITS = (
 )
 
 
-def model_card(run_folder: Path) -> str:
+def model_card(run_folder: Path, *, averaged: bool = False) -> str:
     """Return the model card of a run: YAML front matter, then Markdown.
+
+    With ``averaged`` it is the card of ``model-averaged``: its numbers are those of the averaged weights.
 
     All that comes from recipes, corpora or tokens is escaped for Markdown; local paths are cut to their last
     part, since a card is published. What the run folder lacks is left out or said to be missing.
     """
     record = read_record(run_folder)
-    parts = [_front_matter(record), f"# {markdown_text(record.name)}", *_sections(record)]
+    average = averaged_record(record)
+    shown = average if averaged and average else record
+    which = _which(shown, averaged=averaged) if average or averaged else ""
+    parts = [_front_matter(shown), f"# {markdown_text(shown.name)}", which, *_sections(shown)]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def _which(record: RunRecord, *, averaged: bool) -> str:
+    """Say whether a folder holds the raw or the averaged weights, and where the others are."""
+    ema = record.recipe.stages[-1].ema if record.recipe else None
+    how = f" ({markdown_text(ema.label)})" if ema else ""
+    if averaged:
+        return (
+            f"These are the **averaged** weights of the last stage{how}; the raw ones, which were trained, are in "
+            "`model`. The numbers below are of the averaged weights."
+        )
+    return f"These are the **raw** weights; averaged ones{how} are in `model-averaged`, with a card of their own."
 
 
 def _front_matter(record: RunRecord) -> str:
@@ -181,7 +199,7 @@ def _code(text: str) -> str:
 def _stage(stage: Stage) -> tuple[str, ...]:
     trains = stage.train if isinstance(stage.train, str) else ", ".join(stage.train)
     rate = f"{stage.lr.schedule}, peak {stage.lr.peak:g}"
-    average = f"{stage.ema.kind}, decay {stage.ema.decay:g}" if stage.ema else "no"
+    average = stage.ema.label if stage.ema else "no"
     tokens = format_tokens(stage.num_steps * stage.batch.tokens)
     return stage.name, trains, tokens, _mix(stage.mix), rate, average
 

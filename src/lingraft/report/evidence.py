@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from lingraft.report.averaged import averaged_record
 from lingraft.report.blocks import Figures, measured_table, nothing, section, side_by_side, table
 from lingraft.report.charts import bits_per_byte_charts, probe_charts, shift_charts, training_charts
 from lingraft.report.escaping import Html, element, join
@@ -35,12 +36,25 @@ def evidence_sections(records: Sequence[RunRecord], figures: Figures) -> list[Ht
     """Return the sections from the summary to training, placing their charts among ``figures``."""
     return [
         section("summary", "Summary", side_by_side(records, _summary)),
-        section("measured", "What was measured", _measured(records)),
+        section("measured", "What was measured", _measured(records), _averaged(records)),
         section("bits-per-byte", "Bits per byte", _about_bits(), _charts(figures, bits_per_byte_charts(records))),
         section("icl", "In-context learning", _charts(figures, probe_charts(records)), _tasks(records)),
         section("shift", "Parameter shift", _charts(figures, shift_charts(records)), side_by_side(records, _shift)),
         section("training", "Training", _charts(figures, training_charts(records))),
     ]
+
+
+def _averaged(records: Sequence[RunRecord]) -> Html:
+    """Return the same table for averaged weights, where a run kept such beside the raw ones."""
+    averaged = [record for record in map(averaged_record, records) if record]
+    if not averaged:
+        return Html("")
+    told = element(
+        "p",
+        "Besides the raw weights (model) averaged ones were kept (model-averaged). All else on this page is about the "
+        "raw weights; last in training, the averaged ones gave:",
+    )
+    return join(told, measured_table(averaged, _HEADLINE_METRICS, "The same of the averaged weights"))
 
 
 def _charts(figures: Figures, charts: Sequence) -> Html:

@@ -98,17 +98,26 @@ def refuse_other_tensors(saved: Mapping[str, Any], own: Mapping[str, Any], what:
 def exchanged(parameters: Mapping[str, nn.Parameter], weights: Mapping[str, Tensor]) -> Iterator[None]:
     """Put other weights into parameters inside, and the raw ones back behind, bit for bit, whatever happens there.
 
-    The two sides change places one tensor at a time, so that no second copy of the model is made.
+    The two sides change places one tensor at a time, so that no second copy of the model is made. Only where the types
+    differ a raw tensor is set aside, for an fp32 average would not come back from bf16.
     """
     done: list[str] = []
+    aside: dict[str, Tensor] = {}
     try:
         for name, weight in weights.items():
-            _exchange(parameters[name], weight)
+            if parameters[name].dtype == weight.dtype:
+                _exchange(parameters[name], weight)
+            else:
+                aside[name] = parameters[name].detach().clone()
+                _put(parameters[name], weight)
             done.append(name)
         yield
     finally:
         for name in done:
-            _exchange(parameters[name], weights[name])
+            if name in aside:
+                _put(parameters[name], aside[name])
+            else:
+                _exchange(parameters[name], weights[name])
 
 
 @torch.no_grad()
@@ -116,3 +125,8 @@ def _exchange(one: Tensor, other: Tensor) -> None:
     kept = one.detach().clone()
     one.copy_(other)
     other.copy_(kept)
+
+
+@torch.no_grad()
+def _put(parameter: Tensor, weight: Tensor) -> None:
+    parameter.copy_(weight)

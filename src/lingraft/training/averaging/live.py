@@ -6,11 +6,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from lingraft.training.averaging.average import average, refuse_low_precision
 from lingraft.training.companion import Companion, refuse_other_tensors
 
 __all__ = ["LiveEma"]
 
 
+@average("live", reference="arXiv 2506.00288, sec. 5")
 class LiveEma(Companion):
     """The paper's average: it replaces the weights that are being trained, and training goes on from it.
 
@@ -30,6 +32,7 @@ class LiveEma(Companion):
     group: ClassVar[str] = "average"
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], *, decay: float = 0.92, every: int = 1) -> None:
+        refuse_low_precision(parameters)
         self.decay = decay
         self.every = every
         self._parameters = dict(parameters)

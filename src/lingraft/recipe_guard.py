@@ -1,0 +1,71 @@
+"""The parts of a stage that keep it from forgetting: averages of its weights, and the words they are told in."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from lingraft.quantities import Length
+from lingraft.recipe_part import Part
+
+__all__ = ["Ema"]
+
+_AVERAGES: dict[str, dict[str, Any]] = {
+    "live": {"decay": 0.92, "every": 1},
+    "lookahead": {"decay": 0.5, "every": 5},
+    "to_start": {"decay": 0.01, "every": 10},
+    "lr_matched": {"decay": 0.92},
+    "shadow": {"decay": 0.999, "every": 1, "warmup": True},
+    "uniform": {"every": 10, "after": 0.5},
+}
+
+
+class Ema(Part):
+    """Averaging of weights over the steps of a stage.
+
+    Three kinds replace the weights being trained: ``live`` is the average of arXiv 2506.00288 (α ``decay``, η
+    ``every``), ``lookahead`` the same with the constants of arXiv 1907.08610, ``to_start`` an average with the stage's
+    starting weights. Two are kept beside them, measured as ``averaged/…`` and exported as ``model-averaged``:
+    ``shadow``, an exponential average whose decay grows to ``decay`` (``warmup``), and ``uniform``, the mean of the
+    weights of every ``every``-th step behind ``after``. ``lr_matched`` averages nothing: it is the control of a live
+    average of every step, which is the same as a rate multiplied by 1 − ``decay``.
+    """
+
+    kind: Literal["live", "lookahead", "to_start", "shadow", "uniform", "lr_matched"] = "live"
+    decay: Annotated[float, Field(gt=0, lt=1)] | None = None
+    every: Annotated[int, Field(ge=1)] | None = None
+    warmup: bool | None = None
+    after: Length | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, data: Any) -> Any:
+        """Give each kind its own defaults, and refuse options of another kind."""
+        defaults = _AVERAGES.get(data.get("kind", "live")) if isinstance(data, dict) else None
+        if defaults is None:
+            return data
+        foreign = [key for key in cls.model_fields if data.get(key) is not None and key not in ("kind", *defaults)]
+        if foreign:
+            kind, known = data.get("kind", "live"), ", ".join(defaults)
+            raise PydanticCustomError(
+                "inconsistent",
+                "{kind} has no {key} (options: {known})",
+                {"kind": repr(kind), "key": foreign[0], "known": known, "tail": foreign[0]},
+            )
+        return {**data, **{key: value for key, value in defaults.items() if data.get(key) is None}}
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether the average is kept beside the raw weights, to be measured and exported with them."""
+        return self.kind in ("shadow", "uniform")
+
+    @property
+    def copies(self) -> int:
+        """How many fp32 copies of what learns the average holds."""
+        return 0 if self.kind == "lr_matched" else 1
+
+    @property
+    def label(self) -> str:
+        """The average in a few words: ``live, decay 0.92``, ``shadow, decay 0.999 every 10``."""
+        decay = f", decay {self.decay:g}" if self.decay is not None else ""
+        return f"{self.kind}{decay}" + (f" every {self.every}" if (self.every or 1) > 1 else "")

@@ -481,6 +481,10 @@ def test_functions_take_few_arguments() -> None:
 # What hides faults ----------------------------------------------------------------------------------------------------
 
 
+# A tracker is other people's code and may raise anything; the user is told, and the run goes on.
+MAY_CATCH_ALL = {"pipeline.tracking"}
+
+
 def test_no_exception_is_swallowed() -> None:
     wrong = []
     for name in modules():
@@ -489,7 +493,8 @@ def test_no_exception_is_swallowed() -> None:
                 continue
             caught = ast.unparse(node.type) if node.type else ""
             raises = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
-            if not caught or (caught in ("Exception", "BaseException") and not raises):
+            is_wide = caught in ("Exception", "BaseException") and name not in MAY_CATCH_ALL
+            if not caught or (is_wide and not raises):
                 wrong.append(f"{name}:{node.lineno} catches everything")
             if all(isinstance(inner, ast.Pass) or _is_ellipsis(inner) for inner in node.body):
                 wrong.append(f"{name}:{node.lineno} passes over {caught}")

@@ -49,9 +49,10 @@ import zstandard
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from lingraft import load_recipe
-from lingraft.batching import batches_of
+from lingraft.batching import batches_of, first_bytes
+from lingraft.corpus.scripts import script_of
 from lingraft.model.locate import locate_tokenizer
-from lingraft.pipeline.settings import patched_tokenizer
+from lingraft.pipeline.settings import patched_tokenizer, target_cuts
 from lingraft.vocabulary import (
     AuditTexts,
     LearnOptions,
@@ -64,7 +65,6 @@ from lingraft.vocabulary import (
     segmentation_drift,
 )
 from lingraft.vocabulary.audit import DIFFICULT
-from lingraft.vocabulary.scripts import script_of
 from lingraft.vocabulary.tokenizer_file import spelling_to_bytes
 
 ROOT = Path(__file__).parents[1]
@@ -140,9 +140,9 @@ def read_english(folder: Path, megabytes: float) -> tuple[list[str], list[str]]:
             protected += [text for _, text in documents]
         elif source == HALVED:
             protected += [text for name, text in documents if _part(name, 2)]
-            unseen += _first_bytes((text for name, text in documents if not _part(name, 2)), megabytes * 1e6)
+            unseen += first_bytes((text for name, text in documents if not _part(name, 2)), int(megabytes * 1e6))
         else:
-            unseen += _first_bytes((text for _, text in documents), megabytes * 1e6)
+            unseen += first_bytes((text for _, text in documents), int(megabytes * 1e6))
     return protected, unseen
 
 
@@ -156,17 +156,7 @@ def read_english_of_one_kind(folder: Path) -> tuple[list[str], list[str]]:
 def read_code(folder: Path, megabytes: float) -> list[str]:
     """Return the Python files at the top of a folder, up to so many bytes."""
     texts = (path.read_text(encoding="utf-8", errors="replace") for path in sorted(folder.glob("*.py")))
-    return _first_bytes((text for text in texts if text.strip()), megabytes * 1e6)
-
-
-def _first_bytes(texts: Iterable[str], limit: float) -> list[str]:
-    taken, size = [], 0
-    for text in texts:
-        size += len(text.encode())
-        if size > limit and taken:
-            break
-        taken.append(text)
-    return taken
+    return list(first_bytes((text for text in texts if text.strip()), int(megabytes * 1e6)))
 
 
 # Ways to expand -------------------------------------------------------------------------------------------------------
@@ -239,8 +229,8 @@ def own_words(text: str, scripts: frozenset[str]) -> str:
 def patched_base(old: TokenizerFile, learning: list[str]) -> TokenizerFile:
     """Return the tokenizer that grows: with a pattern that keeps marks in words, where the script needs it."""
     recipe = load_recipe(ROOT / "recipes" / "demo.yaml")  # vocabulary.pre_tokenizer is auto there
-    audited = _first_bytes(learning, 5e6)
-    return patched_tokenizer(old, {"target": list(audited)}, recipe)
+    audited = {"target": list(first_bytes(learning, 5_000_000))}
+    return patched_tokenizer(old, audited, target_cuts(old, audited, recipe), recipe)
 
 
 def train_fresh(start: TokenizerFile, learning: list[str], count: int) -> Fresh:
@@ -465,7 +455,7 @@ def round_trip_failures(old: TokenizerFile, new: Any, texts: Iterable[str]) -> i
 
 def time_ratio(old: TokenizerFile, new: Any, texts: list[str]) -> float:
     """Return the time of encoding over the old tokenizer's; both take turns and the best of some rounds counts."""
-    taken = _first_bytes(texts, TIMED_BYTES)
+    taken = list(first_bytes(texts, TIMED_BYTES))
     best = [float("inf"), float("inf")]
     for _ in range(TIMED_ROUNDS):
         for n, tokenizer in enumerate((old, new)):

@@ -94,6 +94,7 @@ def finished(begun, recipe) -> tuple[Path, Said]:
 
 
 SHORT = [f"--set=stages.{stage}.batch.sequence_length=128" for stage in (0, 1)]
+HOLD = [f"--set=corpora.{name}.validation=20%" for name in ("eu", "en")]
 
 
 def init(to: Path, *words: object) -> Said:
@@ -114,7 +115,7 @@ def test_init_writes_a_recipe_that_loads_and_plans(tmp_path, tied_folder, corpor
         ("continued-pretraining", "all"),
     ]
     assert to.read_text().startswith("#")
-    assert "corpora.eu: its share is" in refused("plan", to, *SHORT)  # 48 sentences are no corpus for 22M tokens
+    assert "corpora.eu: its share is" in refused("plan", to, *SHORT, *HOLD)  # 48 sentences are no corpus for 22M tokens
 
 
 def test_init_refuses_to_overwrite(tmp_path):
@@ -228,6 +229,8 @@ def test_bakeoff_shows_every_candidate_and_marks_the_best(recipe, tmp_path):
 
 def test_bakeoff_without_candidates_says_how_to_give_them(recipe, tmp_path):
     assert "embeddings.choose: no candidates are given" in refused("bakeoff", recipe, "--to", tmp_path / "run")
+    one = ("--set", "embeddings.choose=[zero]")
+    assert "'zero' is the only candidate" in refused("bakeoff", recipe, *one, "--to", tmp_path / "run")
 
 
 def test_eval_prints_bits_per_byte_with_an_interval(finished, corpora_folder):

@@ -190,10 +190,15 @@ def bakeoff(recipe: RecipePath, overrides: Overrides = None, to: RunFolder = Non
     from lingraft.pipeline.bakeoff import tastings
     from lingraft.terminal import show_tastings
 
-    if not _load(recipe, overrides).embeddings.choose:
+    candidates = _load(recipe, overrides).embeddings.choose
+    if not candidates:
         raise RecipeError(
             "embeddings.choose: no candidates are given; write them in the recipe, or "
             "--set 'embeddings.choose=[subword_mean, mean, gaussian]'"
+        )
+    if len(candidates) == 1:
+        raise RecipeError(
+            f"embeddings.choose: {candidates[0].label!r} is the only candidate, so there is nothing to choose between"
         )
     run = _adapt(recipe, overrides, to, "bakeoff")
     done = run.finished("bakeoff")

@@ -10,9 +10,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from lingraft.errors import ModelError, RecipeError
+from lingraft.errors import ModelError, RecipeError, VocabularyError
 from lingraft.model.base import convert_gguf, fetch_folder, is_tied, load_model
-from lingraft.model.locate import BaseLocation, describe_base, locate_base, text_config
+from lingraft.model.locate import (
+    BaseLocation,
+    describe_base,
+    locate_base,
+    locate_tokenizer,
+    text_config,
+    weight_types,
+)
 from lingraft.vocabulary import TokenizerFile
 
 
@@ -242,3 +249,16 @@ def test_gguf_file_has_no_folder(tmp_path):
     (tmp_path / "m.gguf").touch()
     with pytest.raises(ModelError, match="must be converted first"):
         fetch_folder(locate_base(str(tmp_path / "m.gguf")))
+
+
+def test_tokenizer_file_that_is_not_utf8_is_refused_with_its_place(tmp_path, tokenizer):
+    path = tmp_path / "eu.json"
+    path.write_text(tokenizer.text, encoding="utf-8")
+    assert locate_tokenizer(str(path)).sha256 == tokenizer.sha256
+    path.write_bytes(tokenizer.text.encode("utf-16"))
+    with pytest.raises(VocabularyError, match=r"eu\.json: not UTF-8 at byte 0"):
+        locate_tokenizer(str(path))
+
+
+def test_types_of_weights_are_read_from_the_headers(folder):
+    assert weight_types(folder) == {"F32"}

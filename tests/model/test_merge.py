@@ -217,6 +217,36 @@ def test_a_type_that_cannot_be_averaged_is_refused(tied_folder, tmp_path):
         merge_models([tied_folder, other], [0.5, 0.5], tmp_path / "to")
 
 
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            lambda path: path.write_bytes(path.read_bytes()[:-40]),
+            r"model\.safetensors: \d+ bytes, its header calls for",
+        ),
+        (lambda path: path.write_bytes(path.read_bytes()[:5]), r"model\.safetensors: not a safetensors file, or cut"),
+        (lambda path: path.write_bytes(b"x" * 1000), r"model\.safetensors: not a safetensors file, or cut short"),
+        (lambda path: path.write_bytes((9).to_bytes(8, "little") + b"{damaged}"), r"header of this .* is damaged"),
+        (lambda path: path.write_bytes(b"version https://git-lfs"), "a Git LFS pointer, not the weights"),
+        (lambda path: path.unlink(), r"other: no \.safetensors weights"),
+        (lambda path: shutil.rmtree(path.parent), "merge: there is no model folder '.*other'"),
+    ],
+)
+def test_a_model_that_is_damaged_or_missing_is_refused(tied_folder, tmp_path, damage, message):
+    other = Path(shutil.copytree(tied_folder, tmp_path / "other"))
+    damage(other / "model.safetensors")
+    with pytest.raises(ModelError, match=message):
+        merge_models([tied_folder, other], [0.5, 0.5], tmp_path / "to")
+    assert not (tmp_path / "to").exists()
+
+
+def test_weights_beside_the_model_do_not_decide_its_type(tied_folder, tmp_path):
+    """An adapter or an index of a vendor's own may lie in the folder; transformers does not load it either."""
+    other = Path(shutil.copytree(tied_folder, tmp_path / "other"))
+    (other / "adapter.safetensors").write_bytes(b"no such file")
+    assert merge_models([other, tied_folder], [0.5, 0.5], tmp_path / "to").dtype == torch.float32
+
+
 def test_a_folder_that_is_there_is_left_alone(tied_folder, tmp_path):
     (tmp_path / "note").write_text("mine")
     with pytest.raises(ModelError, match="is there already; nothing was written"):

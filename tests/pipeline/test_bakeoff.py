@@ -9,9 +9,20 @@ from lingraft.model.export import check_folder
 from lingraft.pipeline import bakeoff
 from lingraft.pipeline.adapt import adapt
 from lingraft.pipeline.bakeoff import Tasting, tastings
+from lingraft.pipeline.progress import Silent
 
 LOOSE = ("embeddings.max_source_rise=9", "embeddings.max_source_mass=1", "measure.validation_bytes=1500")
 STEPS = ("embeddings.choose_steps=3",)
+
+
+class Notes(Silent):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
 
 
 @pytest.fixture
@@ -32,14 +43,17 @@ def test_the_candidate_with_the_fewest_bits_after_the_last_step_fills_the_rows(r
 
 
 def test_candidates_start_from_one_state_and_tasting_leaves_it_alone(recipe, tmp_path, make_recipe):
-    alone = make_recipe(*LOOSE, *STEPS, "embeddings.choose=[{name: random_normal, std: 0.5}]")
-    runs = [adapt(chosen, tmp_path / name, until="bakeoff") for chosen, name in ((recipe, "many"), (alone, "one"))]
-    many, one = (tastings(run.finished("bakeoff")["record"]) for run in runs)
-    assert many[2] == one[0]
+    fewer = make_recipe(*LOOSE, *STEPS, "embeddings.choose=[{name: random_normal, std: 0.5}, zero]")
+    runs = [adapt(chosen, tmp_path / name, until="bakeoff") for chosen, name in ((recipe, "many"), (fewer, "few"))]
+    many, few = (tastings(run.finished("bakeoff")["record"]) for run in runs)
+    assert (many[2], many[1]) == (few[0], few[1])
 
 
-def test_rows_are_those_of_the_method_whether_it_was_tried_or_named(make_recipe, tmp_path):
-    tried = make_recipe(*LOOSE, *STEPS, "embeddings.choose=[{name: random_normal, std: 0.5}]")
+def test_rows_are_those_of_the_method_whether_it_was_tried_or_named(make_recipe, tmp_path, monkeypatch):
+    # The second candidate has no rows to offer, so the first is sure to win.
+    (tmp_path / "own_short.py").write_text("def rows(context):\n    return context.old[:1]\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    tried = make_recipe(*LOOSE, *STEPS, 'embeddings.choose=[{name: random_normal, std: 0.5}, "own_short:rows"]')
     named = make_recipe(*LOOSE, "embeddings.input={name: random_normal, std: 0.5}")
     digests = [
         adapt(chosen, tmp_path / name, until="embeddings").finished("embeddings")["record"]["weights_sha256"]
@@ -67,14 +81,16 @@ def test_what_was_tried_is_not_tried_again(recipe, tmp_path, monkeypatch):
 
 
 def test_a_candidate_that_fails_is_told_and_the_others_go_on(make_recipe, tmp_path, monkeypatch):
-    (tmp_path / "own_failing.py").write_text("def rows(context):\n    return context.old[:1]\n", encoding="utf-8")
+    (tmp_path / "own_failing.py").write_text(
+        "def rows(context):\n    return context.old[:1]\n\nagain = rows\n", encoding="utf-8"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     recipe = make_recipe(*LOOSE, *STEPS, 'embeddings.choose=["own_failing:rows", mean]')
     run = adapt(recipe, tmp_path / "run", until="bakeoff")
     failed, sound = tastings(run.finished("bakeoff")["record"])
     assert "must return a tensor of shape" in failed.failure
     assert (failed.last, sound.failure) == (float("inf"), None)
-    recipe = make_recipe(*LOOSE, *STEPS, 'embeddings.choose=["own_failing:rows"]')
+    recipe = make_recipe(*LOOSE, *STEPS, 'embeddings.choose=["own_failing:rows", "own_failing:again"]')
     with pytest.raises(ModelError, match=r"embeddings\.choose: no candidate could be tried \(own_failing:rows: "):
         adapt(recipe, tmp_path / "none", until="bakeoff")
 
@@ -90,6 +106,16 @@ def test_bits_are_measured_rows_of_the_report(recipe, tmp_path):
 def test_without_candidates_nothing_is_tried(make_recipe, tmp_path):
     run = adapt(make_recipe(*LOOSE), tmp_path / "run", until="bakeoff")
     assert run.finished("bakeoff") is None
+
+
+def test_a_single_candidate_fills_the_rows_untried_and_the_run_says_so(make_recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(bakeoff, "train_stage", lambda *_, **__: pytest.fail("the only candidate was trained"))
+    notes = Notes()
+    recipe = make_recipe(*LOOSE, *STEPS, "embeddings.choose=[zero]")
+    run = adapt(recipe, tmp_path / "run", until="embeddings", progress=notes)
+    assert "embeddings.choose names one candidate: zero fills the rows, nothing is tried" in notes.notes
+    assert run.finished("bakeoff") is None
+    assert run.finished("embeddings")["record"]["methods"] == "zero"
 
 
 def test_last_is_the_last_step():

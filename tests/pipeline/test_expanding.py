@@ -185,7 +185,7 @@ def test_a_small_corpus_of_the_target_script_is_protected_too(make_recipe, tmp_p
     (tmp_path / "mr.jsonl").write_text("\n".join(small), encoding="utf-8")
     overrides = ("languages.target=hi", "stages.0.mix={hi: 1.0}", "stages.1.mix={hi: 0.5, en: 0.5}", *in_hindi(hindi))
     other = f"corpora.mr={{path: {tmp_path / 'mr.jsonl'}, validation: 40%}}"
-    with pytest.raises(VocabularyError, match=r"\([1-9]\d* were vetoed by source text\)"):
+    with pytest.raises(VocabularyError, match=r"^vocabulary\.new_tokens: .*; [1-9]\d* were vetoed by protected text"):
         adapt(make_recipe(*overrides, other), tmp_path / "run", until="vocabulary")
     both = make_recipe(*overrides, other, "vocabulary.languages=[hi, mr]")
     grown = adapt(both, tmp_path / "both", until="vocabulary")

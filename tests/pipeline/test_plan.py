@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from lingraft.corpus import Document, is_held_out
 from lingraft.errors import CorpusError, LingraftError, ModelError, RecipeError, VocabularyError
 from lingraft.pipeline import plan as plan_module
 from lingraft.pipeline.plan import make_plan
+from lingraft.pipeline.prepare import prepare_corpora
+from lingraft.pipeline.progress import Silent
+from lingraft.run import Run
 
 KEEP = ("vocabulary={method: keep}", "stages.0.train=embeddings", "stages.0.mix={eu: 0.5, en: 0.5}")
 
@@ -95,10 +99,6 @@ def test_replacement_adds_no_rows(make_recipe):
             r"embeddings\.input\.weights: .*did you mean 'length'",
         ),
         ("embeddings.input=similarity", r"embeddings\.input: 'similarity' needs exactly one of vectors, encoder"),
-        (
-            "embeddings.input={name: focus, engine: fasttext}",
-            r"embeddings\.input: 'focus' needs the package 'fasttext'",
-        ),
         ("embeddings.choose=[subword_men]", r"embeddings\.choose\.0\.input: unknown init method"),
         ("embeddings.choose=[{input: mean, output: zero}]", r"embeddings\.choose\.0\.output: 'zero' differs"),
         ("embeddings.calibrate=true", r"embeddings\.calibrate: True is for the input rows of untied models"),
@@ -119,9 +119,19 @@ def test_what_an_init_method_or_the_vocabulary_cannot_use_is_refused(make_recipe
         make_plan(make_recipe(override))
 
 
+def test_an_init_method_whose_extra_is_not_installed_is_refused(make_recipe, monkeypatch):
+    monkeypatch.setattr("lingraft.pipeline.init_plan.importlib.util.find_spec", lambda name: None)
+    with pytest.raises(RecipeError, match=r"embeddings\.input: 'focus' needs the package 'fasttext' \(pip install"):
+        make_plan(make_recipe("embeddings.input={name: focus, engine: fasttext}"))
+
+
 def test_a_bakeoff_longer_than_the_first_stage_is_refused(make_recipe):
     with pytest.raises(RecipeError, match=r"embeddings\.choose_steps: 900 steps are more than the"):
-        make_plan(make_recipe("embeddings.choose=[mean]", "embeddings.choose_steps=900"))
+        make_plan(make_recipe("embeddings.choose=[mean, zero]", "embeddings.choose_steps=900"))
+
+
+def test_a_single_candidate_is_not_tried_so_its_steps_do_not_count(make_recipe):
+    make_plan(make_recipe("embeddings.choose=[mean]", "embeddings.choose_steps=900"))
 
 
 @pytest.mark.parametrize(
@@ -222,6 +232,63 @@ def test_replay_or_averaging_or_new_rows_only_give_no_warning_of_forgetting(make
 def test_what_cannot_work_is_refused(make_recipe, overrides, error, message):
     with pytest.raises(error, match=message):
         make_plan(make_recipe(*overrides))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ("corpora.eu.validation=0.001%",),
+            r"corpora\.eu: none of the 48 documents is held out, at corpora\.eu\.valid",
+        ),
+        (("corpora.en.validation=99.999%",), r"corpora\.en: all 48 documents are held out, none is left to train on"),
+        (("corpora.en.validation=0",), r"corpora\.en\.validation: no text in 'en' is held out"),
+        (("corpora.eu.validation=0",), r"corpora\.eu\.validation: no text in 'eu' is held out"),
+        (("corpora.eu.path={folder}/one.txt",), r"corpora\.eu: none of the 1 documents is held out"),
+    ],
+)
+def test_a_corpus_that_holds_nothing_out_is_refused_as_the_run_refuses_it(make_recipe, tmp_path, overrides, message):
+    (tmp_path / "one.txt").write_text("Gelaxka batek zenbaki bat eduki dezake. " * 40, encoding="utf-8")
+    recipe = make_recipe(*(override.format(folder=tmp_path) for override in overrides))
+    said = []
+    for refused in (lambda: make_plan(recipe), lambda: prepare_corpora(Run(tmp_path / "run"), recipe, Silent())):
+        with pytest.raises(CorpusError, match=message) as caught:
+            refused()
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+
+
+def test_of_a_large_corpus_too_a_held_out_document_is_looked_for(make_recipe, tmp_path, monkeypatch):
+    """The sample ends before the first held-out document; further on there is one, or there is none."""
+    monkeypatch.setattr(plan_module, "_WHOLE_BYTES", 20_000)
+    monkeypatch.setattr(plan_module, "_SAMPLE_BYTES", 2_000)
+    texts = [f"Gelaxka batek zenbaki bat eduki dezake, eta orriak haren balioa erakusten du {n}." for n in range(600)]
+    (tmp_path / "big.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    held_out = [n for n, text in enumerate(texts) if is_held_out(Document(text, "eu", str(n)), 0.005, "content")]
+    assert held_out[0] > 2_000 / len(texts[0]) + 1
+    big = (f"corpora.eu.path={tmp_path}/big.jsonl", "vocabulary.min_count=2", "corpora.eu.max_epochs=1e9")
+    assert make_plan(make_recipe(*big, "corpora.eu.validation=0.5%")).corpora[0].is_estimate
+    with pytest.raises(CorpusError, match=r"none of the 600 documents is held out"):
+        make_plan(make_recipe(*big, "corpora.eu.validation=0.0000001%"))
+
+
+def test_a_corpus_that_is_held_out_whole_needs_no_text_to_train_on(make_recipe, tmp_path, corpora_folder):
+    held = f"corpora.held={{path: {corpora_folder}/en.jsonl, language: en, validation: 100%}}"
+    assert make_plan(make_recipe(held)).corpora[2].tokens == 0
+
+
+@pytest.mark.parametrize("method", ["expand", "replace"])
+def test_target_text_without_letters_names_its_corpus(make_recipe, tmp_path, method):
+    lines = [json.dumps({"text": f"{n} + {n} = {2 * n}; 12:30, 100 %"}) for n in range(400)]
+    (tmp_path / "sums.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    recipe = (f"corpora.eu.path={tmp_path}/sums.jsonl", "corpora.eu.max_epochs=999")
+    message = r"^corpora\.eu: no word with a letter is in this text.*'eu'.* vocabulary\.method: keep"
+    with pytest.raises(VocabularyError, match=message):
+        make_plan(make_recipe(*recipe, f"vocabulary={{method: {method}, new_tokens: 5}}"))
+    assert make_plan(make_recipe(*recipe, *KEEP)).vocabulary is None
+    other = f"corpora.sums={{path: {tmp_path}/sums.jsonl, language: fr}}"
+    with pytest.raises(VocabularyError, match=r"^corpora\.sums: no word.*leave 'fr' out of vocabulary\.languages"):
+        make_plan(make_recipe(other, "vocabulary.languages=[eu, fr]"))
 
 
 def test_one_method_named_twice_is_fine_on_a_tied_model(make_recipe):

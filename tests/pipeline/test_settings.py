@@ -14,6 +14,7 @@ from lingraft.pipeline.settings import (
     refuse_too_many_epochs,
     stage_quotas,
     stage_schedule,
+    target_cuts,
     warmup_steps,
 )
 
@@ -131,7 +132,8 @@ CHAKMA = "𑄌𑄋𑄴𑄟𑄳𑄦 𑄃𑄧𑄏𑄛𑄖𑄴"
 
 def test_marks_of_a_rare_script_are_kept_in_words_as_those_of_any_other(make_recipe, tokenizer):
     """The script is one that few texts hold; its vowel signs cut every word of the text."""
-    patched = patched_tokenizer(tokenizer, {"ccp": [CHAKMA] * 5}, make_recipe())
+    texts = {"ccp": [CHAKMA] * 5}
+    patched = patched_tokenizer(tokenizer, texts, target_cuts(tokenizer, texts, make_recipe()), make_recipe())
     assert patched is not tokenizer
     assert len(tokenizer.pre_tokenize(CHAKMA)) > 2
     assert len(patched.pre_tokenize(CHAKMA)) == 2
@@ -140,6 +142,20 @@ def test_marks_of_a_rare_script_are_kept_in_words_as_those_of_any_other(make_rec
 
 def test_a_script_that_is_not_listed_is_refused_and_keep_lets_it_through(make_recipe, tokenizer, monkeypatch):
     monkeypatch.setattr(settings, "dominant_scripts", lambda texts: {"Other", "Latin"})
+    texts = {"ccp": [CHAKMA]}
+    cuts = target_cuts(tokenizer, texts, make_recipe())
     with pytest.raises(VocabularyError, match=r"newer than Unicode 16.* set vocabulary\.pre_tokenizer: keep"):
-        patched_tokenizer(tokenizer, {"ccp": [CHAKMA]}, make_recipe())
-    assert patched_tokenizer(tokenizer, {"ccp": [CHAKMA]}, make_recipe("vocabulary.pre_tokenizer=keep")) is tokenizer
+        patched_tokenizer(tokenizer, texts, cuts, make_recipe())
+    kept = patched_tokenizer(tokenizer, texts, cuts, make_recipe("vocabulary.pre_tokenizer=keep"))
+    assert kept is tokenizer
+
+
+def test_the_words_of_a_language_are_counted_once_a_tokenizer(make_recipe, tokenizer, monkeypatch):
+    counted = []
+    inner = settings.audit_words
+    monkeypatch.setattr(settings, "audit_words", lambda *given: (counted.append(given), inner(*given))[1])
+    texts = {"hi": ["हिन्दी"], "eu": ["etxea"]}
+    cuts = target_cuts(tokenizer, texts, make_recipe())
+    patched_tokenizer(tokenizer, texts, cuts, make_recipe())
+    assert [(found.words, found.cut) for found in cuts.values()] == [(1, 1), (1, 0)]
+    assert len(counted) == 2

@@ -261,7 +261,10 @@ def test_added_token_in_the_text_is_no_part_of_a_merge(tokenizer):
 
 
 def test_nothing_to_learn_is_refused_with_the_numbers(tokenizer):
-    with pytest.raises(VocabularyError, match=r"of 2 target tokens no pair occurs 10 times .* \(0 were vetoed"):
+    with pytest.raises(
+        VocabularyError,
+        match=r"^vocabulary\.new_tokens: .* of 2 target tokens no pair occurs 10 times .*; 0 were vetoed",
+    ):
         expand_vocabulary(tokenizer, ["qz"], [], LearnOptions(5))
-    with pytest.raises(VocabularyError, match=r"\(1 were vetoed by source text\)"):
+    with pytest.raises(VocabularyError, match=r"; 1 were vetoed by protected text \(vocabulary\.veto_per_million\)"):
         expand_vocabulary(tokenizer, ["qz"] * 10, ["qz"], LearnOptions(5))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lingraft.errors import VocabularyError
 from lingraft.vocabulary.audit import DIFFICULT, random_strings
-from lingraft.vocabulary.pre_tokenizer import WordCuts, audit_words, bare_pipeline, needs_patch, patch_marks
+from lingraft.vocabulary.pre_tokenizer import WordCuts, audit_words, bare_pipeline, needs_patch, patch_marks, sum_cuts
 from lingraft.vocabulary.tokenizer_file import TokenizerFile
 
 SAMPLE = Path(__file__).parents[2] / "recipes" / "sample" / "en.jsonl.zst"
@@ -104,6 +104,16 @@ def test_whole_english_words_are_not_cut(made):
     assert (cuts.words, cuts.cut, cuts.pre_tokens, cuts.floor, cuts.cut_fraction) == (7, 0, 7, 1.0, 0.0)
     assert cuts.examples == ()
     assert not needs_patch(cuts)
+
+
+def test_cuts_of_several_texts_add_up_and_their_examples_take_turns(made):
+    texts = (["हिन्दी word हिन्दी"], ["don't", "can't can't"])
+    tokenizer = made(PATCHABLE["gpt2"])
+    parts = [audit_words(tokenizer, text) for text in texts]
+    both, whole = sum_cuts(parts), audit_words(tokenizer, [*texts[0], *texts[1]])
+    assert both.as_dict() | {"examples": None} == whole.as_dict() | {"examples": None}
+    assert both.examples == ("हिन्दी → ह|ि|न|्|द|ी", "can't → can|'t", "don't → don|'t")
+    assert sum_cuts(parts[:1]) == parts[0]
 
 
 def test_vowel_signs_cut_hindi_words_as_the_pattern_says(made):

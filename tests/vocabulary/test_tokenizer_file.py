@@ -262,3 +262,37 @@ def test_o15_joined_stream_is_what_decode_says_of_any_ids(bases, kind):
 
 def test_stream_of_nothing_is_nothing(bases):
     assert list(bases["llama"].stream_decode([])) == []
+
+
+@pytest.mark.parametrize("kind", [models.BPE, models.WordPiece, models.WordLevel])
+def test_unknown_token_that_is_not_there_is_named_with_the_file_where_it_is_needed(kind):
+    """Such a file loads and writes all that it knows; the first character that it does not know ended in a traceback."""
+    vocabulary = {"a": 0, "b": 1}
+    made = kind(vocab=vocabulary, unk_token="<unk>", **({"merges": []} if kind is models.BPE else {}))
+    tokenizer = TokenizerFile(Tokenizer(made).to_str(), "odd/tokenizer.json")
+    assert tokenizer.encode("a") == [0]
+    message = (
+        r"^odd/tokenizer\.json: a text cannot be tokenised: model\.unk_token is '<unk>', which is not in model\.voc"
+    )
+    for encode in (tokenizer.encode_batch, tokenizer.encode_words, tokenizer.unknown_characters):
+        with pytest.raises(VocabularyError, match=message):
+            encode(["a", "é"])
+
+
+def test_pieces_without_an_unknown_one_are_named_with_the_file():
+    tokenizer = TokenizerFile(Tokenizer(models.Unigram([("a", -1.0)])).to_str(), "odd")
+    with pytest.raises(VocabularyError, match=r"^odd: a text cannot be tokenised: .*unk_id.* is missing"):
+        tokenizer.encode("é")
+
+
+def test_what_is_no_text_is_a_fault_of_the_caller():
+    with pytest.raises(TypeError):
+        opened(llama3_like()).encode_batch([7])
+
+
+def test_file_that_is_not_utf8_or_not_there(tmp_path):
+    (tmp_path / "some.json").write_bytes(b'{"a": "\xff"}')
+    with pytest.raises(VocabularyError, match=r"some\.json: not UTF-8 at byte 7"):
+        TokenizerFile.read(tmp_path / "some.json")
+    with pytest.raises(VocabularyError, match=r"none\.json: cannot be read"):
+        TokenizerFile.read(tmp_path / "none.json")

@@ -272,7 +272,10 @@ def test_more_than_can_give_way_is_refused(basque, english):
 
 
 def test_nothing_to_learn_is_said(base, basque, english):
-    with pytest.raises(VocabularyError, match=r"no new token could be learned: of .* none occurs 100000 times"):
+    with pytest.raises(
+        VocabularyError,
+        match=r"^vocabulary\.new_tokens: no new token could be learned: of .* none occurs 100000 times \(vocabulary\.min_count\)",
+    ):
         expand_vocabulary(base, basque, english, LearnOptions(10, min_count=100000))
 
 

@@ -19,7 +19,7 @@ from lingraft.corpus.split import find_leakage, is_held_out
 from lingraft.errors import CorpusError
 from lingraft.run import hash_file, publish_folder
 
-__all__ = ["prepare_corpus", "read_prepared", "source_fingerprint"]
+__all__ = ["prepare_corpus", "read_prepared", "refuse_empty", "source_fingerprint"]
 
 _SIDES = ("train", "validation")
 
@@ -110,7 +110,7 @@ def prepare_corpus(
 
     def fill(temporary: Path) -> None:
         sides = _write_sides(documents, temporary, validation, split_by)
-        _refuse_empty(sides, validation, rejects, where)
+        refuse_empty(*(sides[side].num_documents for side in _SIDES), fraction=validation, rejects=rejects, where=where)
         record.update(_record(sides, temporary, rejects))
         _write_report(temporary, record | _describe(sides, temporary, rejects, files or paths))
 
@@ -140,8 +140,16 @@ def _write_sides(
     return sides
 
 
-def _refuse_empty(sides: dict[str, _Side], fraction: float, rejects: Rejects, where: str) -> None:
-    train, validation = (sides[side].num_documents for side in _SIDES)
+def refuse_empty(train: int, validation: int, *, fraction: float, rejects: Rejects, where: str) -> None:
+    """Raise a CorpusError where a corpus, or a side of its split that was asked for, has no document.
+
+    Args:
+        train: documents to train on.
+        validation: documents held out.
+        fraction: the share that was to be held out.
+        rejects: what was rejected, and why.
+        where: the corpus's path in the recipe.
+    """
     if train + validation == 0:
         raise CorpusError(f"{where}: an empty corpus: no document is left (rejected: {rejects.reasons()})")
     if train == 0 and fraction < 1:

@@ -26,6 +26,7 @@ __all__ = [
     "read_json_object",
     "refuse_code_in_config",
     "text_config",
+    "weight_types",
 ]
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -112,7 +113,7 @@ def locate_tokenizer(reference: str, revision: str | None = None, where: str = "
     """
     path = Path(reference)
     if path.is_file() and path.suffix == ".json":
-        return TokenizerFile(path.read_text(encoding="utf-8"), reference)
+        return TokenizerFile.read(path)
     if (path / "tokenizer.json").is_file():
         return TokenizerFile.open(path)
     location = locate_base(reference, revision, where)
@@ -194,20 +195,33 @@ def _hub_shapes(location: BaseLocation, folder: Path) -> dict[str, tuple[int, ..
     return {n: tuple(t.shape) for file in metadata.files_metadata.values() for n, t in file.tensors.items()}
 
 
+def weight_types(folder: Path) -> frozenset[str]:
+    """Return the types of a folder's weights as safetensors names them, such as ``F32`` and ``BF16``.
+
+    Raises:
+        ModelError: a file is missing or damaged.
+    """
+    return frozenset(kind for kind, _ in _safetensors_tensors(folder).values())
+
+
 def _safetensors_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    return {name: shape for name, (_, shape) in _safetensors_tensors(folder).items()}
+
+
+def _safetensors_tensors(folder: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
     files = _weight_files(folder)
     if not files:
         raise ModelError(f"{folder}: no .safetensors weights (pickled .bin files are not read: they can run code)")
     if lost := [path.name for path in files if not path.is_file()]:
         raise ModelError(f"{folder}: model.safetensors.index.json names files that are not there: {', '.join(lost)}")
-    shapes: dict[str, tuple[int, ...]] = {}
+    tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
     for path in files:
-        shapes |= _header_shapes(path)
-    return shapes
+        tensors |= _header_of(path)
+    return tensors
 
 
-def _header_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shapes that a safetensors file states, after checking that it is as long as its header says."""
+def _header_of(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return types and shapes that a safetensors file states, after checking that it is as long as its header says."""
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(8)
@@ -220,12 +234,12 @@ def _header_shapes(path: Path) -> dict[str, tuple[int, ...]]:
             header = json.loads(file.read(length))
             header.pop("__metadata__", None)
             end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
-            shapes = {name: tuple(entry["shape"]) for name, entry in header.items()}
+            tensors = {name: (str(entry["dtype"]), tuple(entry["shape"])) for name, entry in header.items()}
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
             raise ModelError(f"{path}: the header of this safetensors file is damaged") from error
     if 8 + length + end != size:
         raise ModelError(f"{path}: {size} bytes, its header calls for {8 + length + end}: it was cut short or added to")
-    return shapes
+    return tensors
 
 
 def _weight_files(folder: Path) -> list[Path]:

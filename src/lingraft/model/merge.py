@@ -6,19 +6,19 @@ Averaging by number gives garbled text or an error of shapes (https://github.com
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int, Shaped
-from safetensors import safe_open
 from torch import Tensor, nn
 
 from lingraft.errors import ModelError
 from lingraft.model.base import load_model
 from lingraft.model.export import export_model
+from lingraft.model.locate import weight_types
 from lingraft.vocabulary import TokenizerFile
 
 __all__ = ["MergedModel", "RowSource", "align_rows", "merge_models", "merge_rows"]
@@ -81,20 +81,19 @@ def merge_models(
         names: what to call the models in the card; the folders' names by default.
 
     Raises:
-        ModelError: fewer than two models; weights that are no shares; a folder that exists; a token that the largest
-            tokenizer does not have; a tensor that one model lacks or has in another shape; or settings, beyond those of
-            the vocabulary, in which the models differ.
+        ModelError: fewer than two models; weights that are no shares; a folder to make that exists; a model folder that
+            is missing or whose weights are damaged; a token that the largest tokenizer does not have; a tensor that one
+            model lacks or has in another shape; or settings, beyond those of the vocabulary, in which they differ.
     """
     _refuse_unusable_weights(folders, weights)
     if to.exists():
         raise ModelError(f"{to} is there already; nothing was written")
+    dtypes = [_stored_dtype(folder) for folder in folders]
     tokenizers = [TokenizerFile.open(folder) for folder in folders]
     largest = max(range(len(folders)), key=lambda k: len(tokenizers[k].vocabulary))
-    _refuse_foreign_tokens(folders, tokenizers, largest)
-    _refuse_other_cuts(folders, tokenizers, largest)
-    models = [load_model(folder, _stored_dtype(folder)) for folder in folders]
-    _refuse_other_tensors(folders, models)
-    _refuse_other_settings(folders, models)
+    _refuse_other_tokenizers(folders, tokenizers, largest)
+    models = [load_model(folder, dtype) for folder, dtype in zip(folders, dtypes, strict=True)]
+    _refuse_other_models(folders, models)
     dtype = _dtype_of(models[0])
     result: Any = models[largest]
     rows = len(result.get_input_embeddings().weight)
@@ -210,25 +209,12 @@ def _dtype_of(model: nn.Module) -> torch.dtype:
 
 def _stored_dtype(folder: Path) -> torch.dtype:
     """Return the narrowest type that holds every weight of a folder as it is."""
-    stored = set()
-    for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, framework="pt") as file:
-            stored |= {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 - not a mapping
-    if not stored or not stored <= _DTYPES.keys():
-        raise ModelError(f"{folder}: the weights are {sorted(stored) or 'not there'}; {', '.join(_DTYPES)} are merged")
+    if not folder.is_dir():
+        raise ModelError(f"merge: there is no model folder {str(folder)!r}")
+    stored = weight_types(folder)
+    if not stored <= _DTYPES.keys():
+        raise ModelError(f"{folder}: the weights are {sorted(stored)}; {', '.join(_DTYPES)} are merged")
     return functools.reduce(torch.promote_types, (_DTYPES[name] for name in sorted(stored)))
-
-
-def _refuse_other_cuts(folders: Sequence[Path], tokenizers: Sequence[TokenizerFile], largest: int) -> None:
-    """Raise a ModelError where a model's rows were trained on text that its tokenizer cuts otherwise."""
-    whole = tokenizers[largest]
-    for folder, own in zip(folders, tokenizers, strict=True):
-        merges = whole.merges[: len(own.merges)]
-        if own.raw.get("normalizer") != whole.raw.get("normalizer") or own.merges != merges:
-            raise ModelError(
-                f"{folder}: its tokenizer has another normaliser, or merges that are not the beginning of those in "
-                f"{folders[largest]}: the same text has other tokens there, and rows of one name do not belong together"
-            )
 
 
 def _refuse_unusable_weights(folders: Sequence[Path], weights: Sequence[float]) -> None:
@@ -241,12 +227,20 @@ def _refuse_unusable_weights(folders: Sequence[Path], weights: Sequence[float]) 
         raise ModelError(f"weights: {said} must all be above 0 and have the sum 1, not {sum(weights):g}")
 
 
-def _refuse_foreign_tokens(folders: Sequence[Path], tokenizers: Sequence[TokenizerFile], largest: int) -> None:
-    for folder, tokenizer in zip(folders, tokenizers, strict=True):
-        if foreign := tokenizer.vocabulary.keys() - tokenizers[largest].vocabulary.keys():
+def _refuse_other_tokenizers(folders: Sequence[Path], tokenizers: Sequence[TokenizerFile], largest: int) -> None:
+    """Raise a ModelError where a model has tokens of its own, or cuts the same text otherwise than the largest does."""
+    whole = tokenizers[largest]
+    for folder, own in zip(folders, tokenizers, strict=True):
+        if foreign := own.vocabulary.keys() - whole.vocabulary.keys():
             raise ModelError(
                 f"{folder} has {len(foreign)} tokens that {folders[largest]}, whose tokenizer is the largest, lacks: "
                 f"{_listed(foreign)}; only models of which one has all tokens can be merged"
+            )
+        merges = whole.merges[: len(own.merges)]
+        if own.raw.get("normalizer") != whole.raw.get("normalizer") or own.merges != merges:
+            raise ModelError(
+                f"{folder}: its tokenizer has another normaliser, or merges that are not the beginning of those in "
+                f"{folders[largest]}: the same text has other tokens there, and rows of one name do not belong together"
             )
 
 
@@ -255,16 +249,26 @@ def _listed(tokens: set[str]) -> str:
     return ", ".join(repr(token) for token in sorted(tokens)[:_SHOWN]) + more
 
 
-def _refuse_other_tensors(folders: Sequence[Path], models: Sequence[nn.Module]) -> None:
-    shapes = [_comparable_shapes(model) for model in models]
-    for folder, own in zip(folders[1:], shapes[1:], strict=True):
-        for name in sorted(own.keys() | shapes[0].keys()):
-            first, other = shapes[0].get(name), own.get(name)
-            if first != other:
-                raise ModelError(
-                    f"{name} is {_shape(first)} in {folders[0]} and {_shape(other)} in {folder}; only the number of "
-                    "rows of embedding matrices may differ"
-                )
+def _refuse_other_models(folders: Sequence[Path], models: Sequence[Any]) -> None:
+    """Raise a ModelError where tensors do not fit, or fit and mean something else (another base of the rotations)."""
+    for k, name, first, other in _differences([_comparable_shapes(model) for model in models]):
+        raise ModelError(
+            f"{name} is {_shape(first)} in {folders[0]} and {_shape(other)} in {folders[k]}; only the number of "
+            "rows of embedding matrices may differ"
+        )
+    for k, key, first, other in _differences([_settings(model.config.to_dict()) for model in models]):
+        raise ModelError(
+            f"config.json: {key} is {first!r} in {folders[0]} and {other!r} in {folders[k]}; models that compute "
+            "in other ways cannot be averaged"
+        )
+
+
+def _differences(facts: Sequence[Mapping[Any, Any]]) -> Iterator[tuple[int, Any, Any, Any]]:
+    """Yield where the facts of a model are not the first's: which model, what, there, and here."""
+    for k, own in enumerate(facts[1:], start=1):
+        for key in sorted(own.keys() | facts[0].keys()):
+            if own.get(key) != facts[0].get(key):
+                yield k, key, facts[0].get(key), own.get(key)
 
 
 def _comparable_shapes(model: nn.Module) -> dict[str, tuple[int | str, ...]]:
@@ -274,19 +278,6 @@ def _comparable_shapes(model: nn.Module) -> dict[str, tuple[int | str, ...]]:
 
 def _shape(shape: tuple[int | str, ...] | None) -> str:
     return "missing" if shape is None else f"({', '.join(map(str, shape))})"
-
-
-def _refuse_other_settings(folders: Sequence[Path], models: Sequence[Any]) -> None:
-    """Refuse models whose tensors fit and mean something else, as with another base of the rotary positions."""
-    settings = [_settings(model.config.to_dict()) for model in models]
-    for folder, own in zip(folders[1:], settings[1:], strict=True):
-        for key in sorted(own.keys() | settings[0].keys()):
-            first, other = settings[0].get(key), own.get(key)
-            if first != other:
-                raise ModelError(
-                    f"config.json: {key} is {first!r} in {folders[0]} and {other!r} in {folder}; models that compute "
-                    "in other ways cannot be averaged"
-                )
 
 
 def _settings(config: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -78,12 +78,17 @@ def choose_init(
 ) -> InitPair:
     """Return the init methods of the recipe, or with ``embeddings.choose`` those that win the bake-off.
 
+    A single candidate is not tried, since nothing can come of it.
+
     Raises:
         ModelError: no candidate could be tried.
         InterruptedRunError: a stop was asked for; the candidates that were tried are kept.
     """
     candidates = recipe.embeddings.candidates
     if not recipe.embeddings.choose or not expansion.num_new:
+        return candidates[0]
+    if len(candidates) == 1:
+        progress.note(f"embeddings.choose names one candidate: {candidates[0].label} fills the rows, nothing is tried")
         return candidates[0]
     kitchen = _Kitchen(run, recipe, base, expansion, stores, evaluator, stopper, progress)
     found = [_tasted(kitchen, pair) for pair in candidates]

@@ -14,7 +14,7 @@ from lingraft.measurement import Measurement
 from lingraft.model.locate import locate_tokenizer
 from lingraft.pipeline.prepare import corpora_key, texts_of
 from lingraft.pipeline.progress import Progress
-from lingraft.pipeline.settings import learn_options, patched_tokenizer
+from lingraft.pipeline.settings import learn_options, patched_tokenizer, target_cuts
 from lingraft.recipe import Recipe
 from lingraft.run import Run, publish_folder
 from lingraft.vocabulary import (
@@ -25,7 +25,6 @@ from lingraft.vocabulary import (
     VocabularyExpansion,
     audit_expansion,
     audit_normaliser,
-    audit_words,
     candidates_from,
     dominant_scripts,
     expand_vocabulary,
@@ -34,6 +33,7 @@ from lingraft.vocabulary import (
     open_expansion,
     refuse_failed_gates,
     segmentation_drift,
+    sum_cuts,
 )
 
 __all__ = ["Sample", "prepare_vocabulary", "second_tokenizer"]
@@ -226,9 +226,12 @@ def _expanded(
     each = _AUDITED_BYTES // len(texts.targets)
     parts = {name: list(first_bytes(sample.texts, each)) for name, sample in texts.targets.items()}
     audited = [text for part in parts.values() for text in part]
-    cuts, normaliser = audit_words(tokenizer, audited), audit_normaliser(tokenizer, audited)
-    facts: dict[str, Any] = {"words": cuts.as_dict(), "normaliser": normaliser.as_dict()}
-    start = patched_tokenizer(tokenizer, parts, recipe)
+    cuts = target_cuts(tokenizer, parts, recipe)
+    facts: dict[str, Any] = {
+        "words": sum_cuts(cuts.values()).as_dict(),
+        "normaliser": audit_normaliser(tokenizer, audited).as_dict(),
+    }
+    start = patched_tokenizer(tokenizer, parts, cuts, recipe)
     # A target with scripts of its own takes no Latin names and such from its text: its new tokens are its script's.
     own = all(dominant_scripts(part) <= texts.pinned for part in parts.values())
     options = replace(learn_options(recipe), pinned_scripts=texts.pinned, pinned_only=own)
@@ -244,7 +247,10 @@ def _expanded(
         source_tokens = sum(map(len, tokenizer.encode_batch(texts.parallel[1])))
         facts["parallel"] = {"documents": len(texts.parallel[0]), "source_tokens": source_tokens}
     if start is not tokenizer:
-        facts["pre_tokenizer"] = {"patched": True, "after": audit_words(start, audited).as_dict()}
+        facts["pre_tokenizer"] = {
+            "patched": True,
+            "after": sum_cuts(target_cuts(start, parts, recipe).values()).as_dict(),
+        }
         expansion = _from_unpatched(expansion, tokenizer, texts)
     return replace(expansion, record={**expansion.record, **facts})
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from lingraft.batching import first_bytes
 from lingraft.embeddings import ids_in_scripts, norm_report
 from lingraft.errors import MeasurementError, ModelError
 from lingraft.measure.bits_per_byte import (
@@ -157,12 +158,7 @@ class Evaluator:
 
     def bits_of(self, model: nn.Module, language: str, max_bytes: int) -> float:
         """Return a model's bits per byte of the first held-out documents of a language, with the expanded tokenizer."""
-        documents, size = [], 0
-        for document in self._texts[language].documents:
-            documents.append(document)
-            size += len(document.encode())
-            if size >= max_bytes:
-                break
+        documents = list(first_bytes(self._texts[language].documents, max_bytes))
         model.eval()
         scorer, segment = self._scorer(model, self.expansion.new), self.recipe.measure.segment_bytes
         return measure_bits_per_byte(scorer, self.expansion.new, documents, segment_bytes=segment).value

@@ -4,11 +4,14 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from lingraft.corpus import Rejects, clean, find_files, read_files
+from lingraft.batching import first_bytes
+from lingraft.corpus import Document, Rejects, clean, find_files, read_files
 from lingraft.corpus.cleaning import count_words
+from lingraft.corpus.prepare import refuse_empty
 from lingraft.corpus.split import is_held_out
 from lingraft.errors import ModelError, RecipeError, VocabularyError
 from lingraft.model.locate import BaseDescription, describe_base, locate_base
@@ -20,6 +23,7 @@ from lingraft.pipeline.settings import (
     needed_tokens,
     peak_rate,
     refuse_too_many_epochs,
+    refuse_unmeasurable,
     stage_schedule,
     warmup_steps,
 )
@@ -110,7 +114,7 @@ def make_plan(recipe: Recipe) -> Plan:
 
     Raises:
         RecipeError: a name, an option or a value cannot be used; the message holds the recipe path.
-        CorpusError: a corpus is missing, empty, unreadable, or too small for its share.
+        CorpusError: a corpus is missing, empty, unreadable, too small for its share, or too small to hold text out.
         ModelError: the base model's files contradict each other.
         VocabularyError: the base tokenizer cannot be expanded.
     """
@@ -121,6 +125,7 @@ def make_plan(recipe: Recipe) -> Plan:
         stage_schedule(recipe, index)
         _refuse_long_warmup(stage, index)
     samples = {name: _sample(recipe, name) for name in recipe.corpora}
+    refuse_unmeasurable(recipe, lambda name: samples[name].holds_out)
     base = describe_base(location)
     _refuse_ids_beyond_the_matrix(base)
     _refuse_unexpandable(recipe, base)
@@ -187,7 +192,7 @@ def _refuse_unexpandable(recipe: Recipe, base: BaseDescription) -> None:
 
 def _refuse_long_bakeoff(recipe: Recipe) -> None:
     steps, stage = recipe.embeddings.choose_steps, recipe.stages[0]
-    if recipe.embeddings.choose and steps > stage.num_steps:
+    if len(recipe.embeddings.choose) > 1 and steps > stage.num_steps:
         raise RecipeError(
             f"embeddings.choose_steps: {steps} steps are more than the {stage.num_steps} of the first stage, on whose "
             "text the bake-off trains"
@@ -224,11 +229,12 @@ def _refuse_long_sequences(recipe: Recipe, base: BaseDescription) -> None:
 
 @dataclass(frozen=True)
 class _Sample:
-    """Training texts of a corpus and how many times as much there is."""
+    """Training texts of a corpus, how many times as much there is, and whether any other text is held out."""
 
     texts: list[str]
     scale: float
     files: int
+    holds_out: bool
 
     @property
     def bytes(self) -> int:
@@ -236,14 +242,40 @@ class _Sample:
 
 
 def _sample(recipe: Recipe, name: str) -> _Sample:
-    """Read a corpus, or the beginning of a large one, by the rules that the run will use."""
+    """Read a corpus, or the beginning of a large one, by the rules that the run will use.
+
+    Of a large one too, reading goes on until a document is held out, since the run refuses a corpus without one.
+    """
     corpus = recipe.corpora[name]
     if corpus.split:
-        return _Sample([], 1.0, 0)
+        return _Sample([], 1.0, 0, corpus.validation > 0)
     files = find_files(corpus.paths, f"corpora.{name}.path")
     text_bytes = sum(path.stat().st_size * _PACKED_RATIO.get(path.suffix, 1.0) for path in files)
-    limit = None if text_bytes <= _WHOLE_BYTES else _SAMPLE_BYTES
+    limit = float("inf") if text_bytes <= _WHOLE_BYTES else _SAMPLE_BYTES
     rejects = Rejects()
+    texts: list[str] = []
+    train = held_out = read = 0
+    for document in _documents(recipe, name, files, rejects):
+        if is_held_out(document, corpus.validation, corpus.split_by):
+            held_out += 1
+        else:
+            train += 1
+            if read < limit:
+                texts.append(document.text)
+                read += len(document.text.encode())
+        if (read >= limit or corpus.validation == 1) and (held_out or not corpus.validation):
+            break
+    refuse_empty(train, held_out, fraction=corpus.validation, rejects=rejects, where=f"corpora.{name}")
+    scale = 1.0
+    if read >= limit:
+        scale = max(1.0, text_bytes * (1 - corpus.validation) / read)
+        if corpus.max_documents:
+            scale = min(scale, max(1.0, corpus.max_documents * (1 - corpus.validation) / len(texts)))
+    return _Sample(texts, scale, len(files), held_out > 0)
+
+
+def _documents(recipe: Recipe, name: str, files: list[Path], rejects: Rejects) -> Iterator[Document]:
+    corpus = recipe.corpora[name]
     reading = read_files(
         files,
         corpus=name,
@@ -253,7 +285,7 @@ def _sample(recipe: Recipe, name: str) -> _Sample:
         rejects=rejects,
         where=f"corpora.{name}",
     )
-    documents = clean(
+    return clean(
         reading,
         normalise=corpus.normalise,
         deduplicate=corpus.deduplicate,
@@ -261,29 +293,6 @@ def _sample(recipe: Recipe, name: str) -> _Sample:
         max_documents=corpus.max_documents,
         rejects=rejects,
     )
-    texts = list(_until((d.text for d in documents if not is_held_out(d, corpus.validation, corpus.split_by)), limit))
-    if not texts:
-        raise RecipeError(f"corpora.{name}: an empty corpus: no document is left to train on in {len(files)} files")
-    read = sum(len(text.encode()) for text in texts)
-    if limit is None or read < limit:
-        return _Sample(texts, 1.0, len(files))
-    scale = max(1.0, text_bytes * (1 - corpus.validation) / read)
-    if corpus.max_documents:
-        scale = min(scale, max(1.0, corpus.max_documents * (1 - corpus.validation) / len(texts)))
-    return _Sample(texts, scale, len(files))
-
-
-def _until(texts: Iterator[str], limit: int | None) -> Iterator[str]:
-    size = 0
-    for text in texts:
-        yield text
-        size += len(text.encode())
-        if limit is not None and size >= limit:
-            return
-
-
-def _cut(texts: list[str], size: int = _SAMPLE_BYTES) -> list[str]:
-    return list(_until(iter(texts), size))
 
 
 def _plan_vocabulary(recipe: Recipe, base: BaseDescription, samples: dict[str, _Sample]) -> VocabularyPlan | None:
@@ -294,10 +303,10 @@ def _plan_vocabulary(recipe: Recipe, base: BaseDescription, samples: dict[str, _
     for name, sample in samples.items():
         language = recipe.language_of(name)
         if language in targets:
-            targets[language] += _cut(sample.texts)
+            targets[language] += first_bytes(sample.texts, _SAMPLE_BYTES)
             whole[language] += sample.bytes * sample.scale
         else:
-            protected += _cut(sample.texts)
+            protected += first_bytes(sample.texts, _SAMPLE_BYTES)
     return plan_vocabulary(recipe, base, targets, protected, whole)
 
 

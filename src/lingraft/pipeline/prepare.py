@@ -20,7 +20,13 @@ from lingraft.errors import CorpusError
 from lingraft.model.base import convert_gguf, fetch_folder
 from lingraft.model.locate import describe_base, locate_base
 from lingraft.pipeline.progress import Progress
-from lingraft.pipeline.settings import DocumentTokens, document_tokens, needed_tokens, refuse_too_many_epochs
+from lingraft.pipeline.settings import (
+    DocumentTokens,
+    document_tokens,
+    needed_tokens,
+    refuse_too_many_epochs,
+    refuse_unmeasurable,
+)
 from lingraft.recipe import Recipe
 from lingraft.run import Run, publish_folder
 from lingraft.vocabulary import TokenizerFile
@@ -74,17 +80,7 @@ def prepare_corpora(run: Run, recipe: Recipe, progress: Progress) -> None:
             makes=[folder / "train.jsonl", folder / "validation.jsonl"],
             source=f"the text of corpora.{name}",
         )
-    _refuse_unmeasurable(run, recipe)
-
-
-def _refuse_unmeasurable(run: Run, recipe: Recipe) -> None:
-    for code in dict.fromkeys([recipe.languages.source, recipe.languages.target, *recipe.measured_languages()]):
-        names = [name for name in recipe.corpora if recipe.language_of(name) == code]
-        if not any(run.path("corpora", name, "validation.jsonl").stat().st_size for name in names):
-            raise CorpusError(
-                f"corpora.{names[0]}.validation: no text in {code!r} is held out, so nothing can be measured in it; "
-                "hold out a share"
-            )
+    refuse_unmeasurable(recipe, lambda name: run.path("corpora", name, "validation.jsonl").stat().st_size > 0)
 
 
 def texts_of(run: Run, recipe: Recipe, language: str, side: str) -> Iterator[str]:

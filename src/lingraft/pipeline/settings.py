@@ -1,6 +1,6 @@
 """From the words of a recipe to the numbers of the other rooms. Loads no torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from lingraft.training.horizon import half_life, start_share
 from lingraft.vocabulary import (
     LearnOptions,
     TokenizerFile,
+    WordCuts,
     audit_words,
     dominant_scripts,
     needs_patch,
@@ -31,8 +32,10 @@ __all__ = [
     "patched_tokenizer",
     "peak_rate",
     "refuse_too_many_epochs",
+    "refuse_unmeasurable",
     "stage_quotas",
     "stage_schedule",
+    "target_cuts",
     "warmup_steps",
 ]
 
@@ -94,12 +97,37 @@ def learn_options(recipe: Recipe) -> LearnOptions:
     )
 
 
-def patched_tokenizer(tokenizer: TokenizerFile, texts: Mapping[str, Sequence[str]], recipe: Recipe) -> TokenizerFile:
+def target_cuts(tokenizer: TokenizerFile, texts: Mapping[str, Sequence[str]], recipe: Recipe) -> dict[str, WordCuts]:
+    """Return what the base's pattern does to the words of each language that the vocabulary grows for.
+
+    Raises:
+        VocabularyError: the text of a language holds no word with a letter.
+    """
+    cuts = {}
+    for language, part in texts.items():
+        try:
+            cuts[language] = audit_words(tokenizer, part)
+        except VocabularyError as error:
+            names = ", ".join(f"corpora.{name}" for name in recipe.corpora if recipe.language_of(name) == language)
+            way_out = "vocabulary.method: keep leaves the vocabulary as it is"
+            if language != recipe.languages.target:
+                way_out = f"leave {language!r} out of vocabulary.languages"
+            raise VocabularyError(
+                f"{names}: no word with a letter is in this text, so no token can be learned for {language!r}; "
+                f"give it text, or {way_out}"
+            ) from error
+    return cuts
+
+
+def patched_tokenizer(
+    tokenizer: TokenizerFile, texts: Mapping[str, Sequence[str]], cuts: Mapping[str, WordCuts], recipe: Recipe
+) -> TokenizerFile:
     """Return the tokenizer to grow: the base, or with a pattern that keeps the marks of the target's scripts in words.
 
     Args:
         tokenizer: the base.
         texts: language → target text; each language is judged by itself.
+        cuts: what the base does to its words (:func:`target_cuts`).
         recipe: says whether to.
 
     Raises:
@@ -108,7 +136,7 @@ def patched_tokenizer(tokenizer: TokenizerFile, texts: Mapping[str, Sequence[str
     wish = recipe.vocabulary.pre_tokenizer
     if tokenizer.family != "byte_bpe" or wish == "keep":
         return tokenizer
-    cut = [part for part in texts.values() if wish == "patch" or needs_patch(audit_words(tokenizer, part))]
+    cut = [part for language, part in texts.items() if wish == "patch" or needs_patch(cuts[language])]
     scripts = frozenset().union(*(dominant_scripts(part) for part in cut))
     if "Other" in scripts:
         raise VocabularyError(
@@ -155,13 +183,29 @@ def refuse_too_many_epochs(recipe: Recipe, corpus: str, needed: float, available
         what: how the numbers came about, as in "estimated before expansion".
     """
     limit = recipe.corpora[corpus].max_epochs
-    epochs = needed / available if available else float("inf")
+    epochs = needed / available if available else float("inf") if needed else 0.0
     if epochs > limit:
         raise CorpusError(
             f"corpora.{corpus}: its share is {needed:,.0f} tokens and it has {available:,.0f}{what}: "
             f"{epochs:.1f} passes, at most {limit:g} are allowed (corpora.{corpus}.max_epochs); give it more text, "
             "a smaller share, or fewer tokens to the stages"
         )
+
+
+def refuse_unmeasurable(recipe: Recipe, holds_out: Callable[[str], bool]) -> None:
+    """Raise a CorpusError where a language that is measured has no held-out text.
+
+    Args:
+        recipe: the recipe.
+        holds_out: says of a corpus whether text of it is held out.
+    """
+    for code in dict.fromkeys([recipe.languages.source, recipe.languages.target, *recipe.measured_languages()]):
+        names = [name for name in recipe.corpora if recipe.language_of(name) == code]
+        if not any(map(holds_out, names)):
+            raise CorpusError(
+                f"corpora.{names[0]}.validation: no text in {code!r} is held out, so nothing can be measured in it; "
+                "hold out a share"
+            )
 
 
 def warmup_steps(stage: Stage) -> int:

@@ -4,18 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lingraft.corpus.cleaning import count_words
+from lingraft.errors import VocabularyError
 from lingraft.model.locate import BaseDescription, locate_tokenizer
-from lingraft.pipeline.settings import learn_options, patched_tokenizer
+from lingraft.pipeline.settings import learn_options, patched_tokenizer, target_cuts
 from lingraft.recipe import Recipe
 from lingraft.vocabulary import (
     FertilityCurve,
     NormaliserAudit,
     WordCuts,
     audit_normaliser,
-    audit_words,
     candidates_from,
     dominant_scripts,
     expand_vocabulary,
+    sum_cuts,
 )
 
 __all__ = ["RowCost", "VocabularyPlan", "num_rows", "plan_vocabulary"]
@@ -94,7 +95,8 @@ def plan_vocabulary(
         whole_bytes: language → bytes of all its text.
 
     Raises:
-        VocabularyError: the base tokenizer cannot be expanded, or its pattern not be changed.
+        VocabularyError: the base tokenizer cannot be expanded, its pattern not be changed, or the text of a language
+            holds no word.
     """
     texts = [text for sample in targets.values() for text in sample]
     words = {language: sum(map(count_words, sample)) for language, sample in targets.items()}
@@ -102,12 +104,17 @@ def plan_vocabulary(
     if not all(words.values()) or not words:
         return None
     tokenizer = base.tokenizer
-    cuts, normaliser = audit_words(tokenizer, texts), audit_normaliser(tokenizer, texts)
+    try:
+        cuts = target_cuts(tokenizer, targets, recipe)
+    except VocabularyError:
+        if recipe.vocabulary.method == "keep":
+            return None
+        raise
     before = {language: sum(map(len, tokenizer.encode_batch(sample))) for language, sample in targets.items()}
     seen = {language: sum(len(text.encode()) for text in sample) for language, sample in targets.items()}
     after, curve, start = dict(before), FertilityCurve(), tokenizer
     if recipe.vocabulary.method != "keep":
-        start = patched_tokenizer(tokenizer, targets, recipe)
+        start = patched_tokenizer(tokenizer, targets, cuts, recipe)
         options = learn_options(recipe)
         pinned = frozenset(dominant_scripts(texts) - dominant_scripts(protected))
         scale = sum(seen.values()) / max(1.0, sum(whole_bytes.values()))
@@ -128,8 +135,8 @@ def plan_vocabulary(
         shrink={language: after[language] / max(1, before[language]) for language in targets} if curve.points else {},
         curve=curve,
         sample_bytes=sum(seen.values()),
-        cuts=cuts,
-        normaliser=normaliser,
+        cuts=sum_cuts(cuts.values()),
+        normaliser=audit_normaliser(tokenizer, texts),
         is_patched=start is not tokenizer,
         cost=(
             _cost(base, base.num_rows, before[target] / seen[target]),

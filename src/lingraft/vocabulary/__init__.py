@@ -22,7 +22,7 @@ from lingraft.vocabulary.expansion import (
 )
 from lingraft.vocabulary.fertility import Fertility, measure_fertility
 from lingraft.vocabulary.normaliser import NormaliserAudit, audit_normaliser
-from lingraft.vocabulary.pre_tokenizer import WordCuts, audit_words, needs_patch, patch_marks
+from lingraft.vocabulary.pre_tokenizer import WordCuts, audit_words, needs_patch, patch_marks, sum_cuts
 from lingraft.vocabulary.scripts import dominant_scripts
 from lingraft.vocabulary.tokenizer_file import TokenizerFile
 
@@ -57,4 +57,5 @@ __all__ = [
     "refuse_failed_gates",
     "refuse_unexpandable",
     "segmentation_drift",
+    "sum_cuts",
 ]

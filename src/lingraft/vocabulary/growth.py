@@ -108,8 +108,9 @@ def grow(start: BpeStart, texts: CountedTexts, options: LearnOptions) -> Vocabul
     before = learning.target_tokens[0]
     if not (learning.merges or start.seeds):
         raise VocabularyError(
-            f"{start.base.source}: no new token could be learned: of {before} target tokens no pair occurs "
-            f"{options.min_count} times and is admitted ({len(learning.vetoed)} were vetoed by source text)"
+            f"vocabulary.new_tokens: no new token could be learned: of {before} target tokens no pair occurs "
+            f"{options.min_count} times (vocabulary.min_count) and is admitted; {len(learning.vetoed)} were vetoed by "
+            "protected text (vocabulary.veto_per_million)"
         )
     curve = _curve(learning, texts, len(start.seeds))
     whole = _assembled(start, learning.merges, style)

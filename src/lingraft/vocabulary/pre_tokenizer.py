@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise, zip_longest
 from typing import Any
 
 import regex
@@ -21,7 +21,7 @@ from lingraft.corpus.scripts import script_of
 from lingraft.errors import VocabularyError
 from lingraft.vocabulary.tokenizer_file import TokenizerFile
 
-__all__ = ["WordCuts", "audit_words", "bare_pipeline", "needs_patch", "patch_marks"]
+__all__ = ["WordCuts", "audit_words", "bare_pipeline", "needs_patch", "patch_marks", "sum_cuts"]
 
 # Other runtimes do not know a patched pattern (GGUF tells patterns apart by a hash), so it must be worth it. Text with
 # stray accents or vowel points stays below this share of its words, a script that needs its marks is far above.
@@ -115,6 +115,21 @@ def audit_words(tokenizer: TokenizerFile, texts: Iterable[str]) -> WordCuts:
             examples.append(f"{word} → {'|'.join(pieces)}")
     causes = {cause: cuts[cause] for cause in _CAUSES}
     return WordCuts(counts.total(), cuts.total(), pre_tokens, causes, tuple(examples[:_EXAMPLES]))
+
+
+def sum_cuts(parts: Iterable[WordCuts]) -> WordCuts:
+    """Return the cuts of several texts together; their examples take turns, so that each text shows its own."""
+    found = list(parts)
+    causes = {cause: sum(part.causes[cause] for part in found) for cause in _CAUSES}
+    turns = chain.from_iterable(zip_longest(*(part.examples for part in found)))
+    examples = list(dict.fromkeys(example for example in turns if example is not None))
+    return WordCuts(
+        words=sum(part.words for part in found),
+        cut=sum(part.cut for part in found),
+        pre_tokens=sum(part.pre_tokens for part in found),
+        causes=causes,
+        examples=tuple(examples[:_EXAMPLES]),
+    )
 
 
 def needs_patch(cuts: WordCuts) -> bool:

@@ -7,12 +7,12 @@ training, measurement and the gates see the same ids.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from lingraft.errors import VocabularyError
 
@@ -77,10 +77,22 @@ class TokenizerFile:
         path = folder / "tokenizer.json"
         if not path.is_file():
             raise VocabularyError(f"{folder}: no tokenizer.json; a fast tokenizer is needed (AutoTokenizer saves one)")
+        return cls.read(path)
+
+    @classmethod
+    def read(cls, path: Path) -> "TokenizerFile":
+        """Read a file of that form, whatever its name.
+
+        Raises:
+            VocabularyError: it cannot be read, or is no such file.
+        """
         try:
-            return cls(path.read_text(encoding="utf-8"), str(path))
+            text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise VocabularyError(f"{path}: not UTF-8 at byte {error.start}") from error
+        except OSError as error:
+            raise VocabularyError(f"{path}: cannot be read: {error}") from error
+        return cls(text, str(path))
 
     def _refuse_shared_ids(self) -> None:
         by_id: dict[int, str] = {}
@@ -165,8 +177,24 @@ class TokenizerFile:
         return self.vocabulary.get(token)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text: no BOS, no EOS, control tokens spelled in the text read as plain text."""
-        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+        """Return the ids of each text: no BOS, no EOS, control tokens spelled in the text read as plain text.
+
+        Raises:
+            VocabularyError: a character has no token, and neither has the token for such characters.
+        """
+        return [encoding.ids for encoding in self._encodings(texts, self._tokenizer.encode_batch_fast)]
+
+    def _encodings(self, texts: Sequence[str], encode: Callable[..., list[Encoding]]) -> list[Encoding]:
+        try:
+            return encode(list(texts), add_special_tokens=False)
+        except Exception as error:
+            # The library has no class of its own for what a model refuses.
+            if type(error) is not Exception:
+                raise
+            model, why = self.raw["model"], str(error)
+            if (unknown := model.get("unk_token")) is not None and unknown not in self.model_vocabulary:
+                why = f"model.unk_token is {unknown!r}, which is not in model.vocab, and a character has no token"
+            raise VocabularyError(f"{self.source}: a text cannot be tokenised: {why}") from error
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of one text, as :meth:`encode_batch` does."""
@@ -174,7 +202,7 @@ class TokenizerFile:
 
     def encode_words(self, texts: Sequence[str]) -> list[list[tuple[int, ...]]]:
         """Return the ids of each text, pre-token ("word") by pre-token: merges never cross these borders."""
-        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        encodings = self._encodings(texts, self._tokenizer.encode_batch)
         return [_grouped(encoding.ids, encoding.word_ids) for encoding in encodings]
 
     def unknown_characters(self, texts: Sequence[str]) -> int:
@@ -182,7 +210,7 @@ class TokenizerFile:
         unknown = self.unknown_id
         return sum(
             end - start
-            for encoding in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+            for encoding in self._encodings(texts, self._tokenizer.encode_batch)
             for token_id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
             if token_id == unknown
         )

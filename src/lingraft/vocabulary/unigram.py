@@ -80,8 +80,9 @@ def expand_unigram(tokenizer: TokenizerFile, texts: LearnTexts, options: LearnOp
     ranked = _ranked(base, admitted, targets, options)
     if not ranked:
         raise VocabularyError(
-            f"{tokenizer.source}: no new token could be learned: of {len(pool)} pieces none occurs {options.min_count} "
-            f"times, saves tokens and is admitted ({vetoed} were vetoed by source text)"
+            f"vocabulary.new_tokens: no new token could be learned: of {len(pool)} pieces none occurs "
+            f"{options.min_count} times (vocabulary.min_count), saves tokens and is admitted; {vetoed} were vetoed by "
+            "protected text (vocabulary.veto_per_million)"
         )
     giving_way = _giving_way(base, targets, source, len(ranked)) if options.replace else ()
     growth, whole = _reachable(_Growth(base, ranked, admitted, giving_way))

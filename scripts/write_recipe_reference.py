@@ -103,8 +103,8 @@ _MEANINGS = {
     "The target alone if not said. Text of all other corpora is protected.",
     "vocabulary.sample_bytes": "Of each language, learn on at most so much text, spread evenly over it.",
     "vocabulary.pre_tokenizer": "Whether the pattern that cuts words is changed so that it keeps marks in "
-    "words: where it "
-    "cuts one target word in twenty, never, or always.",
+    "words: where it cuts one target word in twenty, never, or always. With a changed pattern llama.cpp cuts target "
+    "text wrongly, without an error.",
     "vocabulary.min_count": "How often a token must occur in the target text to be learned.",
     "vocabulary.max_characters": "Longest token, its leading space not counted.",
     "vocabulary.veto_per_million": "How often a merge may fire per million tokens of protected source text; 0: never.",

@@ -120,7 +120,7 @@ def test_what_an_init_method_or_the_vocabulary_cannot_use_is_refused(make_recipe
 
 
 def test_an_init_method_whose_extra_is_not_installed_is_refused(make_recipe, monkeypatch):
-    monkeypatch.setattr("lingraft.pipeline.init_plan.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("lingraft.pipeline.init_plan._is_installed", lambda package: False)
     with pytest.raises(RecipeError, match=r"embeddings\.input: 'focus' needs the package 'fasttext' \(pip install"):
         make_plan(make_recipe("embeddings.input={name: focus, engine: fasttext}"))
 
@@ -289,6 +289,19 @@ def test_target_text_without_letters_names_its_corpus(make_recipe, tmp_path, met
     other = f"corpora.sums={{path: {tmp_path}/sums.jsonl, language: fr}}"
     with pytest.raises(VocabularyError, match=r"^corpora\.sums: no word.*leave 'fr' out of vocabulary\.languages"):
         make_plan(make_recipe(other, "vocabulary.languages=[eu, fr]"))
+
+
+def test_a_pattern_that_will_be_changed_is_told_with_what_llama_cpp_makes_of_it(make_recipe, tmp_path):
+    lines = [json.dumps({"text": f"दस्तावेज़ खोलने के लिए फ़ाइल चुनें और फिर खोलें दबाएँ {n}"}) for n in range(60)]
+    (tmp_path / "hi.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    hindi = (f"corpora.eu.path={tmp_path}/hi.jsonl", "corpora.eu.max_epochs=999")
+    patched, kept = (make_plan(make_recipe(*hindi, f"vocabulary.pre_tokenizer={wish}")) for wish in ("auto", "keep"))
+    assert (patched.vocabulary.is_patched, kept.vocabulary.is_patched) == (True, False)
+    said = [text for text in patched.warnings if "GGUF" in text]
+    assert len(said) == 1
+    assert "takes such a model without an error and then gives target text wrong ids" in said[0]
+    assert said[0].endswith("vocabulary.pre_tokenizer: keep avoids that")
+    assert not [text for text in kept.warnings if "GGUF" in text]
 
 
 def test_one_method_named_twice_is_fine_on_a_tied_model(make_recipe):

@@ -276,7 +276,8 @@ def _tell(recipe: Recipe, expansion: VocabularyExpansion, progress: Progress) ->
         cuts = expansion.record["words"]
         progress.note(
             f"vocabulary: the base's pattern cuts {cuts['cut']} of {cuts['words']} target words at their marks; it was "
-            "changed to keep them whole (vocabulary.pre_tokenizer)"
+            "changed to keep them whole; llama.cpp would cut this text wrongly, which vocabulary.pre_tokenizer: keep "
+            "avoids"
         )
 
 

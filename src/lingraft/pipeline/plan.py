@@ -205,8 +205,9 @@ def _vocabulary_warnings(recipe: Recipe, plan: VocabularyPlan | None) -> Iterato
     if plan.is_patched:
         yield (
             f"vocabulary: the base's pattern cuts {plan.cuts.cut_fraction:.0%} of the target words "
-            f"({'; '.join(plan.cuts.examples[:2])}); it will be changed to keep marks in words "
-            "(vocabulary.pre_tokenizer), which GGUF converters do not know"
+            f"({'; '.join(plan.cuts.examples[:2])}); it will be changed to keep marks in words. llama.cpp's converter "
+            "to GGUF takes such a model without an error and then gives target text wrong ids, since it cuts with a "
+            "pattern of its own; vocabulary.pre_tokenizer: keep avoids that"
         )
     elif recipe.vocabulary.method != "keep" and needs_patch(plan.cuts):
         yield (

@@ -23,8 +23,8 @@ from lingraft.vocabulary.tokenizer_file import TokenizerFile
 
 __all__ = ["WordCuts", "audit_words", "bare_pipeline", "needs_patch", "patch_marks", "sum_cuts"]
 
-# Other runtimes do not know a patched pattern (GGUF tells patterns apart by a hash), so it must be worth it. Text with
-# stray accents or vowel points stays below this share of its words, a script that needs its marks is far above.
+# llama.cpp takes a patched pattern for the unpatched one and cuts target text wrongly, so it must be worth it. Text
+# with stray accents or vowel points stays below this share of its words, a script that needs its marks is far above.
 _WORTH_A_PATCH = 0.05
 _EXAMPLES = 5
 _JOINERS = "\u200c\u200d"

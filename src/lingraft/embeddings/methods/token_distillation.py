@@ -1,6 +1,6 @@
 """Rows that make the base model's hidden states what they were with the pieces."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -89,8 +89,9 @@ def token_distillation(
     model = context.base_model()
     batches = [[found[i] for i in chosen] for chosen in _batches(len(found), steps, batch, context.generator)]
     with _standing_still(model):
-        learn = _learn_input if context.side == "input" else _learn_output
-        rows = learn(model, context, start.matrix, batches, lr, norm_limit)
+        # Only a row that is the head's row too takes probability from others by being long.
+        limit = norm_limit if context.side == "input" and _is_tied(model) else torch.inf
+        rows = _learn(model, context, start.matrix, batches, lr, limit)
     learned = {context.expansion.new_tokens[snippet.place].id for batch in batches for snippet in batch}
     fallbacks = _means(context, found).fallbacks
     return Rows(rows, {token_id: why for token_id, why in fallbacks.items() if token_id not in learned})
@@ -294,7 +295,10 @@ def distance(
     return nn.functional.mse_loss(got[spelled.scored], wanted[spelled.scored])
 
 
-def _learn_input(
+_Loss = Callable[[nn.Module, VocabularyExpansion, Tensor, Sequence[Snippet]], Tensor]
+
+
+def _learn(
     model: nn.Module,
     context: InitContext,
     start: Float[Tensor, "new dim"],
@@ -302,32 +306,17 @@ def _learn_input(
     lr: float,
     norm_limit: float,
 ) -> Float[Tensor, "new dim"]:
+    """Return the rows after one step of AdamW a batch; a row that is too long is cut back after each step."""
+    loss: _Loss = distance if context.side == "input" else _next_token_loss
     rows = nn.Parameter(start.detach().clone().float().to(_device(model)))
-    longest = rows.detach().norm(dim=1, keepdim=True) * (norm_limit if _is_tied(model) else torch.inf)
+    longest = rows.detach().norm(dim=1, keepdim=True) * norm_limit
     optimizer = torch.optim.AdamW([rows], lr=lr, weight_decay=0.0)
     for batch in batches:
         optimizer.zero_grad()
-        distance(model, context.expansion, rows, batch).backward()  # type: ignore[no-untyped-call]
+        loss(model, context.expansion, rows, batch).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         with torch.no_grad():
             rows.mul_((longest / rows.norm(dim=1, keepdim=True)).clamp_max(1).nan_to_num(1.0))
-    return rows.detach().to(start.device, start.dtype)
-
-
-def _learn_output(
-    model: nn.Module,
-    context: InitContext,
-    start: Float[Tensor, "new dim"],
-    batches: Sequence[Sequence[Snippet]],
-    lr: float,
-    _norm_limit: float,
-) -> Float[Tensor, "new dim"]:
-    rows = nn.Parameter(start.detach().clone().float().to(_device(model)))
-    optimizer = torch.optim.AdamW([rows], lr=lr, weight_decay=0.0)
-    for batch in batches:
-        optimizer.zero_grad()
-        _next_token_loss(model, context.expansion, rows, batch).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
     return rows.detach().to(start.device, start.dtype)
 
 

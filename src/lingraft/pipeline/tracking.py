@@ -29,6 +29,9 @@ _MEMORY = "tracking.json"
 
 def refuse_unusable_trackers(recipe: Recipe) -> None:
     """Raise a RecipeError when a tracker of ``track`` is unknown, not installed, given twice, or has no such option."""
+    if not recipe.track:
+        # accelerate imports torch, which a plan can do without.
+        return
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS as KNOWN
 
     for index, choice in enumerate(recipe.track):

@@ -24,6 +24,7 @@ from lingraft.corpus.mixing import mix_schedules
 from lingraft.embeddings import init_methods
 from lingraft.measure.probes import probes
 from lingraft.registry import Registry
+from lingraft.training.guards import guards
 from lingraft.training.learning_rate import lr_schedules
 
 __all__ = ["main", "reference"]
@@ -130,6 +131,7 @@ _MEANINGS = {
     "stages.N.batch": "Size of an optimiser step.",
     "stages.N.optimizer": "AdamW's constants.",
     "stages.N.ema": "Averaging of the weights, if any.",
+    "stages.N.guards": "Guards against forgetting by name, with their options, as `{name: l2_start, strength: 0.01}`.",
     "stages.N.checkpoint_every": "Distance between checkpoints.",
     "stages.N.mix.schedule": "Name of a mix schedule.",
     "stages.N.mix.options": "Its options; written beside `schedule`.",
@@ -301,6 +303,7 @@ def _registries() -> Iterator[tuple[str, str, Registry]]:
     yield "Init methods", "for `embeddings.input` and `embeddings.output`", init_methods
     yield "Mix schedules", "for `stages.N.mix.schedule`", mix_schedules
     yield "Learning-rate schedules", "for `stages.N.lr.schedule`", lr_schedules
+    yield "Guards", "for `stages.N.guards`", guards
     yield "Probes", "for `measure.probes`", probes
 
 

@@ -120,6 +120,11 @@ training.averaging.shadow
 training.averaging.to_start
 training.averaging.uniform
 training.averaging
+training.guards.guard
+training.guards.l2_start
+training.guards.ewc
+training.guards.source_shielded
+training.guards
 training.checkpoint
 training.stage
 training
@@ -158,6 +163,7 @@ pipeline.progress
 pipeline.stopping
 pipeline.tracking
 pipeline.settings
+pipeline.guard_plan
 pipeline.init_plan
 pipeline.vocabulary_plan
 pipeline.plan
@@ -197,6 +203,7 @@ REGISTRIES = {
     "corpus": ("lingraft.corpus.mixing", "mix_schedules"),
     "training": ("lingraft.training.learning_rate", "lr_schedules"),
     "training/averaging": ("lingraft.training.averaging", "averages"),
+    "training/guards": ("lingraft.training.guards", "guards"),
     "measure": ("lingraft.measure.probes", "probes"),
 }
 

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from lingraft.errors import nearest
 from lingraft.quantities import Fraction, LanguageCode
 from lingraft.recipe_guard import Ema
-from lingraft.recipe_part import Name, NonEmpty, Part, as_tuple
+from lingraft.recipe_part import Choice, Name, NonEmpty, Part, as_tuple
 from lingraft.recipe_stage import Batch, LearningRate, MixSpec, Optimizer, Stage
 
 __all__ = [
@@ -132,22 +132,6 @@ class Vocabulary(Part):
         return self.max_new_tokens if self.new_tokens == "auto" else self.new_tokens
 
 
-class Choice(Part):
-    """A registered name with its options, as in ``{name: random_copy, num_items: 16}``; a bare name is enough."""
-
-    name: str
-    options: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_short_form(cls, data: Any) -> Any:
-        if isinstance(data, str):
-            return {"name": data}
-        if isinstance(data, dict) and "name" in data and "options" not in data:
-            return {"name": data["name"], "options": {k: v for k, v in data.items() if k != "name"}}
-        return data
-
-
 class InitPair(Part):
     """An init method for the input rows and one for the output rows; written short, one name or choice for both."""
 
@@ -162,12 +146,7 @@ class InitPair(Part):
     @property
     def label(self) -> str:
         """The pair in a few words: ``subword_mean``, ``subword_mean + mean`` or ``omp(k=32)``."""
-        return " + ".join(_label(choice) for choice in (self.input, self.output) if choice is not None)
-
-
-def _label(choice: Choice) -> str:
-    options = ", ".join(f"{name}={value}" for name, value in choice.options.items())
-    return f"{choice.name}({options})" if options else choice.name
+        return " + ".join(choice.label for choice in (self.input, self.output) if choice is not None)
 
 
 class EmbeddingInit(Part):

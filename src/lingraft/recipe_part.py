@@ -7,7 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from lingraft.errors import nearest
 
-__all__ = ["Name", "NonEmpty", "Part", "as_tuple"]
+__all__ = ["Choice", "Name", "NonEmpty", "Part", "as_tuple"]
 
 NonEmpty = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
@@ -36,3 +36,25 @@ class Part(BaseModel):
 def as_tuple(value: Any) -> Any:
     """Return a list as a tuple, as YAML has no tuples, and anything else as it is."""
     return tuple(value) if isinstance(value, list) else value
+
+
+class Choice(Part):
+    """A registered name with its options, as in ``{name: random_copy, num_items: 16}``; a bare name is enough."""
+
+    name: str
+    options: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_short_form(cls, data: Any) -> Any:
+        if isinstance(data, str):
+            return {"name": data}
+        if isinstance(data, dict) and "name" in data and "options" not in data:
+            return {"name": data["name"], "options": {k: v for k, v in data.items() if k != "name"}}
+        return data
+
+    @property
+    def label(self) -> str:
+        """The name, with its options in brackets: ``omp(k=32)``."""
+        options = ", ".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{self.name}({options})" if options else self.name

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from lingraft.errors import nearest
 from lingraft.quantities import Fraction, Length, TokenCount
 from lingraft.recipe_guard import Ema
-from lingraft.recipe_part import Name, Part, as_tuple
+from lingraft.recipe_part import Choice, Name, Part, as_tuple
 
 __all__ = ["Batch", "LearningRate", "MixSpec", "Optimizer", "Stage"]
 
@@ -118,7 +118,8 @@ class Stage(Part):
     """One stage: what trains, on which mix, for how many tokens, how fast.
 
     ``train`` is ``all``, ``embeddings`` (every row of the input and output matrices), ``new_embeddings`` (the rows
-    of new tokens only), or a list of patterns over parameter names.
+    of new tokens only), or a list of patterns over parameter names. ``guards`` are registered guards against
+    forgetting, called in their order before gradients are clipped.
     """
 
     name: Name
@@ -129,7 +130,18 @@ class Stage(Part):
     batch: Batch = Batch()
     optimizer: Optimizer = Optimizer()
     ema: Ema | None = None
+    guards: tuple[Choice, ...] = ()
     checkpoint_every: Length = 0.25
+
+    _tuple = field_validator("guards", mode="before")(as_tuple)
+
+    @field_validator("guards")
+    @classmethod
+    def _each_once(cls, value: tuple[Choice, ...]) -> tuple[Choice, ...]:
+        names = [choice.name for choice in value]
+        if len(set(names)) < len(names):
+            raise ValueError(f"a guard is named twice: {', '.join(names)}")
+        return value
 
     @field_validator("train", mode="before")
     @classmethod
@@ -140,6 +152,11 @@ class Stage(Part):
         if value in ([], ()):
             raise ValueError("an empty list of patterns trains nothing")
         return as_tuple(value)
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether an average or a guard holds the stage's weights near where they were; the control counts as one."""
+        return self.ema is not None or bool(self.guards)
 
     @property
     def num_steps(self) -> int:

@@ -33,6 +33,7 @@ stages:
     mix: {{eu: 1.0}}
     lr: {{peak: 1e-2, warmup: 10%}}
     ema: {{kind: shadow, decay: 0.9, every: 2}}
+    guards: [{{name: ewc, strength: 10.0, tokens: 64}}, {{name: source_shielded, tokens: 64}}]
     batch: {{tokens: 128, sequence_length: 32, micro_batch: 4}}
 measure: {{at: [50%, 100%], validation_bytes: 1000, probes: [], samples: [a], sample_tokens: 1}}
 """
@@ -98,6 +99,18 @@ def test_card_and_report_say_which_is_which(finished: Run) -> None:
     assert f"{last['averaged/bits_per_byte']:.3f}" in averaged
     assert f"{last['averaged/bits_per_byte']:.3f}" not in raw
     assert "The same of the averaged weights" in finished.path("report.html").read_text()
+
+
+def test_guards_hold_their_columns_in_what_is_exported_too(finished: Run, tied_folder: Path) -> None:
+    base = dict(load_model(tied_folder).named_parameters())
+    name = "model.layers.0.mlp.up_proj.weight"
+    columns = []
+    for folder in ("model", "model-averaged"):
+        now = dict(load_model(finished.path(folder)).named_parameters())[name]
+        columns.append((now == base[name]).all(dim=0))
+    assert torch.equal(*columns)
+    assert int(columns[0].sum()) == len(columns[0]) // 2
+    assert not list(finished.path("stages").rglob("guards"))
 
 
 def test_a_run_without_one_says_nothing_of_averages(make_recipe, tmp_path) -> None:

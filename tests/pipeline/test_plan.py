@@ -188,7 +188,10 @@ def test_memory_by_hand(make_recipe, overrides, stepped, copies, kept):
     ("overrides", "warning"),
     [
         (("stages.0.train=embeddings",), r"stages\.0: every row trains and no en text is in the mix"),
-        (("stages.1.mix={eu: 1.0}",), r"stages\.1: no en text and no averaging: in-context learning collapses"),
+        (
+            ("stages.1.mix={eu: 1.0}",),
+            r"stages\.1: no en text, no averaging and no guard: in-context learning collapses",
+        ),
         (("stages.1.tokens=100k",), r"corpora\.eu: \d+\.\d passes over the same text"),
         (("stages.1.mix={eu: 1.0}", "stages.1.ema={}"), r"corpora\.en: no stage trains on it"),
         (("stages.1.tokens=1280",), r"only 1\.79k training tokens in all"),

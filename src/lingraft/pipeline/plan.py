@@ -15,6 +15,7 @@ from lingraft.corpus.prepare import refuse_empty
 from lingraft.corpus.split import is_held_out
 from lingraft.errors import ModelError, RecipeError, VocabularyError
 from lingraft.model.locate import BaseDescription, describe_base, locate_base
+from lingraft.pipeline.guard_plan import guard_copies
 from lingraft.pipeline.init_plan import init_needs
 from lingraft.pipeline.settings import (
     DocumentTokens,
@@ -122,6 +123,7 @@ def make_plan(recipe: Recipe) -> Plan:
     location = locate_base(recipe.base_model, recipe.revision)
     for index, stage in enumerate(recipe.stages):
         _refuse_shapeless_rate(stage, index)
+        guard_copies(stage, index)
         stage_schedule(recipe, index)
         _refuse_long_warmup(stage, index)
     samples = {name: _sample(recipe, name) for name in recipe.corpora}
@@ -383,7 +385,7 @@ def _rate_at(stage: Stage, step: int) -> float:
 
 def _memory(recipe: Recipe, base: BaseDescription, stage: Stage, parameters: int, stepped: int, rows: int) -> int:
     """Return peak bytes: fp32 weights, gradients, moments, the average's copy, activations, a chunk of logits."""
-    weights = 4 * parameters + 4 * stepped * (3 + (stage.ema.copies if stage.ema else 0))
+    weights = 4 * parameters + 4 * stepped * (3 + (stage.ema.copies if stage.ema else 0) + guard_copies(stage))
     tokens = stage.batch.micro_batch * stage.batch.sequence_length
     kept = (_KEPT_BYTES_FROZEN if stage.train in ("embeddings", "new_embeddings") else _KEPT_BYTES)[recipe.precision]
     activations = tokens * base.hidden_size * base.num_layers * kept
@@ -411,9 +413,9 @@ def _warnings(recipe: Recipe, corpora: tuple[CorpusPlan, ...], stages: tuple[Sta
                 f"stages.{index}: every row trains and no {source} text is in the mix: old rows move away from the "
                 f"body and {source} gets worse; train new_embeddings, or add replay"
             )
-        elif not has_source and outline.stage.train == "all" and outline.stage.ema is None:
+        elif not has_source and outline.stage.train == "all" and not outline.stage.is_guarded:
             yield (
-                f"stages.{index}: no {source} text and no averaging: in-context learning collapses early "
+                f"stages.{index}: no {source} text, no averaging and no guard: in-context learning collapses early "
                 "(arXiv 2506.00288)"
             )
         every, steps = (outline.stage.ema.every if outline.stage.ema else None) or 1, outline.num_steps
@@ -430,7 +432,7 @@ def _warnings(recipe: Recipe, corpora: tuple[CorpusPlan, ...], stages: tuple[Sta
             yield f"corpora.{corpus.name}: a hub data set; its size is known only once it has been read"
         elif corpus.epochs > 1:
             yield f"corpora.{corpus.name}: {corpus.epochs:.1f} passes over the same text"
-        elif not corpus.needed:
+        elif not corpus.needed and not (corpus.name in speakers and any(stage.guards for stage in recipe.stages)):
             yield f"corpora.{corpus.name}: no stage trains on it"
     available = _available_memory()
     worst = max(outline.memory_bytes for outline in stages)

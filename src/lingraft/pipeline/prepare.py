@@ -131,13 +131,16 @@ def prepare_base(run: Run, recipe: Recipe, progress: Progress) -> Prepared:
 def prepare_stores(
     run: Run, recipe: Recipe, base: Prepared, tokenizer: TokenizerFile, progress: Progress
 ) -> dict[str, TokenStore]:
-    """Return the token store of every corpus that a stage trains on, made once per tokenizer and text.
+    """Return the token store of every corpus that a stage trains on or guards read, made once per tokenizer and text.
 
     Raises:
         CorpusError: a corpus has too few tokens for its share, now that they are counted.
     """
     # A share so small that it comes to no sequence is a share all the same: its corpus has a column in the quota table.
     used = set().union(*(stage.mix.corpora() for stage in recipe.stages))
+    if any(stage.guards for stage in recipe.stages):
+        # Guards read source text, which is wanted most where no stage trains on any.
+        used |= {name for name in recipe.corpora if recipe.language_of(name) == recipe.languages.source}
     needed = needed_tokens(recipe)
     stores = {}
     for name in (name for name in recipe.corpora if name in used):

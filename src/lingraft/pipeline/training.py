@@ -5,7 +5,7 @@ import resource
 import shutil
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from lingraft.measurement import Measurement
 from lingraft.model.base import head_of, load_model, parameter_names
 from lingraft.model.export import save_model
 from lingraft.model.freeze import choose_trainable, weights_digest
-from lingraft.pipeline.companions import average_makers
+from lingraft.pipeline.companions import SourceReader, average_makers, guard_makers
 from lingraft.pipeline.measuring import Evaluator
 from lingraft.pipeline.progress import Progress
 from lingraft.pipeline.settings import checkpoint_steps, measure_steps, peak_rate, stage_schedule, warmup_steps
@@ -155,14 +155,15 @@ class StageRunner:
             head,
             trainable,
             self._loader(index),
-            stage_plan(self.recipe, stage),
+            self._plan(index, folder, head.weight.device),
             folder / "checkpoints",
             self._fingerprints(index),
             callbacks,
         )
 
         self._keep(model, folder / "model")
-        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+        for name in ("checkpoints", "guards"):
+            shutil.rmtree(folder / name, ignore_errors=True)
         seconds = time.perf_counter() - began
         tokens = self._tokens_before(index + 1)
         run.measure(
@@ -173,6 +174,15 @@ class StageRunner:
         )
         record = {"weights_sha256": weights_digest(model), "frozen_pieces": still, "seconds": round(seconds, 1)}
         return record | averaged
+
+    def _plan(self, index: int, folder: Path, device: torch.device) -> StagePlan:
+        """Return the numbers of a stage with its guards before its average: an average is of what they let happen."""
+        recipe, stage = self.recipe, self.recipe.stages[index]
+        plan = stage_plan(recipe, stage)
+        spoken = {n: store for n, store in self.stores.items() if recipe.language_of(n) == recipe.languages.source}
+        key = fingerprint(self._fingerprints(index))
+        source = SourceReader(spoken, stage.batch.sequence_length, folder / "guards", key, device).text()
+        return replace(plan, companions=(*guard_makers(recipe, index, source), *plan.companions))
 
     def _keep(self, model: torch.nn.Module, folder: Path) -> None:
         expansion, base_folder = self.evaluator.expansion, self.evaluator.base.base_folder

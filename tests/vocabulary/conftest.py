@@ -114,3 +114,31 @@ def bases(english_lines):
         "gemma": sentencepiece(english_lines, 800, kind="gemma"),
         "metaspace": sentencepiece(english_lines, 800, kind="metaspace"),
     }
+
+
+@pytest.fixture(scope="session")
+def target(basque_lines):
+    """Lines to shorten: enough to learn on, few enough to be quick."""
+    return basque_lines[:300]
+
+
+@pytest.fixture(scope="session")
+def source(english_lines):
+    """Lines that must stay as they are."""
+    return english_lines[:300]
+
+
+def _texts_of(folder, language):
+    return [json.loads(line)["text"] for line in (folder / f"{language}.jsonl").read_text("utf-8").splitlines()]
+
+
+@pytest.fixture(scope="session")
+def basque(corpora_folder):
+    """The texts of the tiny Basque corpus."""
+    return _texts_of(corpora_folder, "eu")
+
+
+@pytest.fixture(scope="session")
+def english(corpora_folder):
+    """The texts of the tiny English corpus."""
+    return _texts_of(corpora_folder, "en")

@@ -23,14 +23,9 @@ from lingraft.vocabulary import audit as audit_module
 from lingraft.vocabulary import growth as growth_module
 
 
-def texts_of(folder, language):
-    return [json.loads(line)["text"] for line in (folder / f"{language}.jsonl").read_text("utf-8").splitlines()]
-
-
 @pytest.fixture(scope="module")
-def texts(corpora_folder):
-    english = texts_of(corpora_folder, "en")
-    return AuditTexts(target=texts_of(corpora_folder, "eu"), protected=english[:24], source=english[24:])
+def texts(basque, english):
+    return AuditTexts(target=basque, protected=english[:24], source=english[24:])
 
 
 @pytest.fixture(scope="module")

@@ -11,21 +11,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from lingraft.errors import VocabularyError
 from lingraft.vocabulary import LearnOptions, TokenizerFile, expand_vocabulary, segmentation_drift
+from lingraft.vocabulary.tokenizer_file import bytes_to_spelling
 from lingraft.vocabulary.words import count_pieces, cut_before_words, segment_pieces
-
-
-def texts_of(folder, language):
-    return [json.loads(line)["text"] for line in (folder / f"{language}.jsonl").read_text("utf-8").splitlines()]
-
-
-@pytest.fixture(scope="module")
-def basque(corpora_folder):
-    return texts_of(corpora_folder, "eu")
-
-
-@pytest.fixture(scope="module")
-def english(corpora_folder):
-    return texts_of(corpora_folder, "en")
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +111,28 @@ def test_o02_o09_thousands_of_tokens_load_and_encode_fast(tokenizer, english):
 
     assert min(seconds(lambda: TokenizerFile(grown.new.text, "again")) for _ in range(3)) < 1
     old, new = (min(seconds(lambda t=t: t.encode_batch(texts)) for _ in range(3)) for t in (grown.old, grown.new))
+    assert new < max(2 * old, 0.25)
+
+
+def test_o02_o09_seventeen_and_twenty_thousand_tokens_in_the_merge_list_load_and_encode_fast(tokenizer):
+    """The sizes of the cases. As added tokens so many take minutes to load and hours to encode with."""
+    letters = [bytes_to_spelling(bytes([byte])) for byte in range(0xC3, 0xF5)]
+    letters += list("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-*/=<>()[]{}|~^@#$%&_!?.,:;")
+    pairs = [(a, b) for a in letters for b in letters if tokenizer.id_of(a + b) is None][:20_000]
+    assert len(pairs) >= 17_000
+    text = tokenizer.extended([a + b for a, b in pairs], pairs).text
+    start = time.perf_counter()
+    grown = TokenizerFile(text, "grown")
+    assert time.perf_counter() - start < 5
+    assert grown.num_ids == tokenizer.num_ids + len(pairs)
+    sentences = [f"The window of document {n} closes, and the settings are kept." for n in range(1000)]
+
+    def seconds(one):
+        start = time.perf_counter()
+        one.encode_batch(sentences)
+        return time.perf_counter() - start
+
+    old, new = (min(seconds(one) for _ in range(3)) for one in (tokenizer, grown))
     assert new < max(2 * old, 0.25)
 
 

@@ -25,16 +25,6 @@ def grown_by(base, target, source, **options):
 
 
 @pytest.fixture(scope="module")
-def target(basque_lines):
-    return basque_lines[:300]
-
-
-@pytest.fixture(scope="module")
-def source(english_lines):
-    return english_lines[:300]
-
-
-@pytest.fixture(scope="module")
 def expansions(bases, target, source):
     return {kind: grown_by(base, target, source) for kind, base in bases.items()}
 

@@ -20,16 +20,6 @@ KINDS = ["pair", "concat", "llama", "gemma"]
 
 
 @pytest.fixture(scope="module")
-def target(basque_lines):
-    return basque_lines[:300]
-
-
-@pytest.fixture(scope="module")
-def source(english_lines):
-    return english_lines[:300]
-
-
-@pytest.fixture(scope="module")
 def replaced(bases, target, source):
     options = LearnOptions(60, min_count=5, replace=True)
     return {kind: expand_vocabulary(bases[kind], target, source, options, {"eu": target[:50]}) for kind in KINDS}

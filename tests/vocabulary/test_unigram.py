@@ -20,20 +20,6 @@ HINDI = [
 NAMED = ["<mask> is not a word, but < and > are signs; mask ask as k s a m."] * 3
 
 
-def texts_of(folder, language):
-    return [json.loads(line)["text"] for line in (folder / f"{language}.jsonl").read_text("utf-8").splitlines()]
-
-
-@pytest.fixture(scope="module")
-def basque(corpora_folder):
-    return texts_of(corpora_folder, "eu")
-
-
-@pytest.fixture(scope="module")
-def english(corpora_folder):
-    return texts_of(corpora_folder, "en")
-
-
 def train(texts, size=160, normalizer=None, mask=None, byte_fallback=False):
     """Return a Unigram of the XLM-R type; with ``mask`` an added token lies behind its list."""
     made = Tokenizer(models.Unigram())
@@ -131,6 +117,22 @@ def test_o14_source_text_is_untouched_and_target_text_gets_shorter(expansion, ba
     assert (drift.changed_documents, drift.documents) == (0, len(english))
     before, after = (measure_fertility(t, basque).tokens_per_word for t in (expansion.old, expansion.new))
     assert after < 0.75 * before
+
+
+def test_o14_pieces_of_score_zero_take_over_english_and_ours_do_not(base, basque, english):
+    """The case: pieces appended with score 0 (probability 1). The same strings as candidates leave English alone."""
+    words = [f"▁{word}" for text in english for word in text.split() if word.isalpha()]
+    strings = list(dict.fromkeys(word[:-1] for word in words if len(word) > 5))[:100]
+    strings = [string for string in strings if base.id_of(string) is None]
+    raw = json.loads(base.text)
+    raw["model"]["vocab"] += [[string, 0.0] for string in strings]
+    naive = TokenizerFile(json.dumps(raw), "naive")
+    assert segmentation_drift(base, naive, english).document_share > 0.9
+    candidates = frozenset(string.replace("▁", " ").encode() for string in strings) | {b" leihoa", b" dokumentu"}
+    ours = expand_vocabulary(base, [*basque, *english], english, LearnOptions(100, min_count=2, candidates=candidates))
+    assert segmentation_drift(base, ours.new, english).changed_documents == 0
+    made = {token.id for token in ours.new_tokens}
+    assert made & {i for ids in ours.new.encode_batch(basque) for i in ids}
 
 
 def test_source_strings_are_vetoed_anywhere_within_a_word(base, basque, english):

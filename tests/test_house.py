@@ -52,6 +52,7 @@ corpus.split
 corpus.prepare
 corpus.store
 corpus.mixing
+corpus.apportionment
 corpus.loader
 corpus
 

@@ -247,3 +247,47 @@ def test_options_of_another_average_are_refused(tmp_path, ema: str, message: str
     path.write_text(TEXT.replace("ema: {decay: 0.92, every: 2}", f"ema: {ema}"))
     with pytest.raises(RecipeError, match=message):
         load_recipe(path)
+
+
+@pytest.mark.parametrize(
+    ("mix", "corpora", "options"),
+    [
+        (
+            "{schedule: temperature, corpora: [no, en], alpha: 0.3}",
+            {"no", "en"},
+            {"corpora": ["no", "en"], "alpha": 0.3},
+        ),
+        (
+            "{schedule: piecewise, points: [{at: 0%, mix: {no: 1.0}}, {at: 50 %, mix: {no: 0.7, en: 0.3}}]}",
+            {"no", "en"},
+            {"points": [{"at": 0.0, "mix": {"no": 1.0}}, {"at": 0.5, "mix": {"no": 0.7, "en": 0.3}}]},
+        ),
+        (
+            "{schedule: step, until: warmup_end, before: {no: 1.0, en: 0.0}, after: {no: 1.0}}",
+            {"no"},
+            {"until": "warmup_end", "before": {"no": 1.0, "en": 0.0}, "after": {"no": 1.0}},
+        ),
+    ],
+)
+def test_every_form_of_a_mix_names_its_corpora(file, mix: str, corpora: set[str], options: dict) -> None:
+    found = load_recipe(file, [f"stages.0.mix={mix}"])
+    assert found.stages[0].mix.corpora() == corpora
+    assert found.stages[0].mix.options == options
+    assert parse_recipe(dump_recipe(found), "again") == found
+
+
+@pytest.mark.parametrize(
+    ("mix", "message"),
+    [
+        ("{schedule: temperature, corpora: [no, n], alpha: 0.3}", "stages.0.mix: unknown corpus 'n'"),
+        ("{schedule: piecewise, points: [{at: 0%, mix: {no: 1.0, e: 0.0}}]}", "stages.0.mix: unknown corpus 'e'"),
+        (
+            "{schedule: piecewise, points: [{at: 0%, mix: {no: 0.9}}]}",
+            "points.0.mix: the shares of a mix must sum to 1",
+        ),
+    ],
+)
+def test_a_wrong_mix_is_refused_at_any_depth(file, mix: str, message: str) -> None:
+    with pytest.raises(RecipeError) as error:
+        load_recipe(file, [f"stages.0.mix={mix}"])
+    assert message in str(error.value)

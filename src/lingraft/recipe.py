@@ -228,7 +228,7 @@ class Recipe(Part):
     def _names_agree(self) -> "Recipe":
         known = self.corpora
         for index, stage in enumerate(self.stages):
-            for name in sorted({n for v in stage.mix.options.values() if isinstance(v, dict) for n in v}):
+            for name in sorted(stage.mix.named()):
                 if name not in known:
                     listed = ", ".join(known)
                     raise _at(

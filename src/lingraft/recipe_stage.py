@@ -1,6 +1,7 @@
 """The stages of a recipe: what trains, on which mix, for how long, how fast."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
@@ -13,6 +14,7 @@ from lingraft.recipe_part import Choice, Name, Part, as_tuple
 __all__ = ["Batch", "LearningRate", "MixSpec", "Optimizer", "Stage"]
 
 _SHARES_TOLERANCE = 1e-6
+_PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 _TRAIN_WORDS = ("all", "embeddings", "new_embeddings")
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -22,7 +24,8 @@ class MixSpec(Part):
     """Which share of the training tokens each corpus supplies, over the course of a stage.
 
     Written short, ``{eu: 0.9, en: 0.1}``, it is constant; with ``schedule`` it names a registered schedule and
-    carries its options, as in ``{schedule: step, at: 10%, before: {eu: 0.8, en: 0.2}, after: {eu: 1.0}}``.
+    carries its options, as in ``{schedule: step, until: warmup_end, before: {eu: 0.8, en: 0.2}, after: {eu: 1.0}}``.
+    Wherever a fraction of the stage is asked for, ``warmup_end`` stands for the end of the learning rate's warm-up.
     """
 
     schedule: str = "constant"
@@ -40,15 +43,39 @@ class MixSpec(Part):
 
     def corpora(self) -> set[str]:
         """Return the names of the corpora that have a positive share at some time."""
-        mixtures = [value for value in self.options.values() if isinstance(value, dict)]
-        return {name for mixture in mixtures for name, share in mixture.items() if share > 0}
+        return {name for name, share in _mentioned(self.options) if share > 0}
+
+    def named(self) -> set[str]:
+        """Return the names of all corpora that are mentioned, those with a share of 0 as well."""
+        return {name for name, _ in _mentioned(self.options)}
+
+
+def _mentioned(options: Any) -> Iterator[tuple[str, float]]:
+    """Yield the corpora of options: keys of mixtures, at any depth, and what ``corpora`` lists."""
+    for name, value in options.items():
+        if name == "corpora" and isinstance(value, list | tuple):
+            yield from ((str(corpus), 1.0) for corpus in value)
+        for part in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(part, dict) and _is_mixture(part):
+                yield from part.items()
+            elif isinstance(part, dict):
+                yield from _mentioned(part)
+
+
+def _is_mixture(value: dict[str, Any]) -> bool:
+    """Whether a mapping gives shares; a point of ``piecewise`` has a mixture inside."""
+    return not any(isinstance(part, dict) for part in value.values())
 
 
 def _option(name: str, value: Any) -> Any:
-    if isinstance(value, dict):
+    if isinstance(value, dict) and _is_mixture(value):
         return _shares(value, (name,))
-    if isinstance(value, str) and value.strip().endswith("%"):
-        return float(value.strip()[:-1]) / 100
+    if isinstance(value, dict):
+        return {key: _option(f"{name}.{key}", part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_option(f"{name}.{number}", part) for number, part in enumerate(value)]
+    if isinstance(value, str) and (percent := _PERCENT.fullmatch(value)):
+        return float(percent[1]) / 100
     return value
 
 

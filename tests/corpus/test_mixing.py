@@ -1,117 +1,66 @@
-"""Exact apportionment: rows sum to the batch, shares to the schedule."""
+"""Schedules: what mixture holds when."""
 
-from fractions import Fraction as Exact
-
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from lingraft.corpus.mixing import constant, make_schedule, quota_table, step
+from lingraft.corpus.mixing import Schedule, constant, linear, make_schedule, piecewise, step, temperature
 from lingraft.errors import RecipeError
 
-
-def integral(schedule, corpora, num_steps, sequences) -> np.ndarray:
-    """Return the schedule's integral at every step border, the slow way."""
-    rows = [[schedule(n / num_steps).get(name, 0.0) * sequences for name in corpora] for n in range(num_steps)]
-    return np.cumsum(rows, axis=0)
+A, B = {"a": 1.0}, {"b": 1.0}
 
 
-def worst_error(schedule, corpora, num_steps, sequences) -> float:
-    table = quota_table(schedule, corpora, num_steps, sequences)
-    assert (table.sum(axis=1) == sequences).all()
-    assert (table >= 0).all()
-    return float(np.abs(np.cumsum(table, axis=0) - integral(schedule, corpora, num_steps, sequences)).max())
+def test_constant_is_always_the_same() -> None:
+    assert constant(0.5, mix=A) == A
+    assert make_schedule("constant", {"mix": A}, "mix").knots == ()
 
 
-def fixed(**mix):
-    return make_schedule("constant", {"mix": mix}, "mix")
+@pytest.mark.parametrize("word", ["at", "until"])
+def test_step_switches_at_its_fraction(word: str) -> None:
+    found = [step(f, **{word: 0.1}, before=A, after=B) for f in (0.0, 0.0999, 0.1, 0.9)]
+    assert found == [A, A, B, B]
+    assert make_schedule("step", {word: 0.1, "before": A, "after": B}, "mix").knots == (0.1,)
 
 
-def test_a_half_and_half_mix_by_hand() -> None:
-    table = quota_table(fixed(a=0.5, b=0.5), ["a", "b"], 4, 3)
-    assert table.sum(axis=0).tolist() == [6, 6]
-    assert sorted(map(tuple, table.tolist())) == [(1, 2), (1, 2), (2, 1), (2, 1)]
+def test_until_warmup_end_is_where_the_warm_up_ends() -> None:
+    """The paper's curriculum: the mix is bilingual while the rate rises."""
+    options = {"until": "warmup_end", "before": A, "after": B}
+    schedule = make_schedule("step", options, "mix", moments={"warmup_end": 0.25})
+    assert [schedule(f) for f in (0.0, 0.24, 0.25, 0.5)] == [A, A, B, B]
 
 
-def test_engine_md_constant_mix_is_exact() -> None:
-    table = quota_table(fixed(eu=0.7, en=0.3), ["eu", "en"], 1000, 8)
-    assert table.sum(axis=0).tolist() == [5600, 2400]
-    assert worst_error(fixed(eu=0.7, en=0.3), ["eu", "en"], 1000, 8) < 0.51
+def test_linear_by_hand() -> None:
+    found = [linear(f, before=A, after={"a": 0.5, "b": 0.5}, start=0.2, end=0.6) for f in (0.0, 0.2, 0.4, 0.6, 0.9)]
+    assert [mix["a"] for mix in found] == pytest.approx([1.0, 1.0, 0.75, 0.5, 0.5])
+    assert [mix["b"] for mix in found] == pytest.approx([0.0, 0.0, 0.25, 0.5, 0.5])
 
 
-@st.composite
-def schedules(draw):
-    size = draw(st.integers(1, 8))
-    weights = st.lists(st.integers(0, 50), min_size=size, max_size=size).filter(any)
-    mixes = [{str(n): float(Exact(w, sum(ws))) for n, w in enumerate(ws)} for ws in (draw(weights), draw(weights))]
-    return [str(n) for n in range(size)], mixes, draw(st.floats(0, 1))
+def test_piecewise_by_hand_with_a_jump() -> None:
+    points = [{"at": 0.2, "mix": A}, {"at": 0.4, "mix": B}, {"at": 0.4, "mix": A}, {"at": 1.0, "mix": B}]
+    found = [piecewise(f, points=points).get("a", 0.0) for f in (0.0, 0.2, 0.3, 0.399999, 0.4, 0.7)]
+    assert found == pytest.approx([1.0, 1.0, 0.5, 0.0, 1.0, 0.5], abs=1e-4)
 
 
-@settings(deadline=None, max_examples=150)
-@given(schedules(), st.integers(1, 60), st.integers(1, 20), st.booleans())
-def test_the_error_stays_below_one_sequence_at_every_step_border(drawn, num_steps, sequences, is_ramp) -> None:
-    corpora, (before, after), at = drawn
-
-    def schedule(fraction: float):
-        if is_ramp:
-            return {name: (1 - fraction) * before[name] + fraction * after[name] for name in corpora}
-        return step(fraction, at=at, before=before, after=after)
-
-    assert worst_error(schedule, corpora, num_steps, sequences) < 1
+def test_piecewise_takes_warmup_end_as_a_point() -> None:
+    points = [{"at": "warmup_end", "mix": A}, {"at": 1.0, "mix": B}]
+    schedule = make_schedule("piecewise", {"points": points}, "mix", moments={"warmup_end": 0.5})
+    assert schedule(0.75) == {"a": 0.5, "b": 0.5}
+    assert schedule.knots == (0.5, 1.0)
 
 
-@pytest.mark.parametrize("sequences", [1, 2, 7])
-def test_six_corpora_and_more_keep_the_bound(sequences: int) -> None:
-    generator = np.random.default_rng(1)
-    for _ in range(60):
-        size = int(generator.integers(6, 9))
-        shares = generator.dirichlet(np.ones(size) * 0.5).tolist()
-        corpora = [str(n) for n in range(size)]
-        mix = dict(zip(corpora, shares, strict=True))
-        assert worst_error(lambda _, mix=mix: mix, corpora, 100, sequences) < 1
+def test_temperature_by_hand() -> None:
+    """Sizes 1 and 16: with exponent 1/2 the shares are as 1 to 4, with 1 as the sizes, with 0 equal."""
+    found = [temperature(0.0, corpora=["a", "b"], alpha=alpha, tokens={"a": 1, "b": 16}) for alpha in (0.5, 1, 0)]
+    assert [mix["b"] for mix in found] == pytest.approx([0.8, 16 / 17, 0.5])
 
 
-@pytest.mark.parametrize("share", [0.001, 0.999])
-def test_o40_extreme_ratios_are_exact_to_one_sequence(share: float) -> None:
-    schedule = fixed(a=share, b=1 - share)
-    table = quota_table(schedule, ["a", "b"], 2000, 4)
-    assert table.sum(axis=0).tolist() == [round(8000 * share), 8000 - round(8000 * share)]
-    assert worst_error(schedule, ["a", "b"], 2000, 4) < 1
+def test_temperature_is_given_the_sizes() -> None:
+    schedule = make_schedule(
+        "temperature", {"corpora": ["a", "b"], "alpha": 0.5}, "mix", tokens={"a": 1, "b": 16, "c": 9}
+    )
+    assert schedule(0.3) == pytest.approx({"a": 0.2, "b": 0.8})
 
 
-def test_o52_every_window_of_1000_sequences_is_within_half_a_point() -> None:
-    table = quota_table(fixed(a=0.7, b=0.2, c=0.1), ["a", "b", "c"], 500, 10)
-    for begin in range(0, 400, 7):
-        shares = table[begin : begin + 100].sum(axis=0) / 1000
-        assert np.abs(shares - [0.7, 0.2, 0.1]).max() < 0.005
-
-
-def test_o45_the_source_of_every_step_follows_the_schedule() -> None:
-    schedule = make_schedule("step", {"at": 0.5, "before": {"en": 1.0}, "after": {"eu": 1.0}}, "mix")
-    table = quota_table(schedule, ["eu", "en"], 20, 4)
-    assert table.tolist() == [[0, 4]] * 10 + [[4, 0]] * 10
-
-
-@pytest.mark.parametrize("share", [0.1, 0.25, 0.3, 0.49])
-def test_o45_a_corpus_whose_share_has_ended_is_not_read_any_more(share: float) -> None:
-    options = {"at": 0.1, "before": {"eu": 1 - share, "en": share}, "after": {"eu": 1.0}}
-    table = quota_table(make_schedule("step", options, "mix"), ["eu", "en"], 30, 3)
-    assert table[3:].tolist() == [[3, 0]] * 27
-    assert abs(table[:, 1].sum() - 9 * share) < 1
-
-
-def test_step_switches_at_its_fraction() -> None:
-    before, after = {"a": 1.0}, {"b": 1.0}
-    found = [step(f, at=0.1, before=before, after=after) for f in (0.0, 0.0999, 0.1, 0.9)]
-    assert found == [before, before, after, after]
-    assert constant(0.5, mix=before) == before
-
-
-def test_shares_that_sum_to_one_within_tolerance_do_not_drift() -> None:
-    third = 0.33333334
-    table = quota_table(fixed(a=third, b=third, c=third), ["a", "b", "c"], 3000, 64)
-    assert table.sum(axis=0).tolist() == [64_000] * 3
+def test_a_schedule_is_a_function_of_the_fraction() -> None:
+    assert Schedule(lambda fraction: {"a": fraction, "b": 1 - fraction})(0.25) == {"a": 0.25, "b": 0.75}
 
 
 @pytest.mark.parametrize(
@@ -125,15 +74,24 @@ def test_shares_that_sum_to_one_within_tolerance_do_not_drift() -> None:
         ("constant", {"mix": {}}, "sum to 1"),
         ("step", {"at": 10, "before": {"a": 1.0}, "after": {"a": 1.0}}, "at must be a fraction"),
         ("step", {"at": True, "before": {"a": 1.0}, "after": {"a": 1.0}}, "at must be a fraction"),
-        ("step", {"at": 0.5, "before": {"a": 1.0}, "after": {"a": 0.9}}, "sum to 1, at 0.999999"),
+        ("step", {"at": 0.5, "before": {"a": 1.0}, "after": {"a": 0.9}}, "sum to 1, at 0.5"),
+        ("step", {"before": {"a": 1.0}, "after": {"a": 1.0}}, "one of at and until"),
+        ("step", {"at": 0.5, "until": 0.5, "before": {"a": 1.0}, "after": {"a": 1.0}}, "one of at and until"),
+        ("step", {"until": "warmup", "before": {"a": 1.0}, "after": {"a": 1.0}}, "or warmup_end, not 'warmup'"),
+        ("linear", {"before": {"a": 1.0}, "after": {"a": 1.0}, "start": 0.5, "end": 0.5}, "start must come before end"),
+        ("linear", {"before": {"a": 1.0}, "after": {"a": 1.0}, "end": 2}, "end must be a fraction"),
+        ("piecewise", {"points": []}, "points must be a list of {at: FRACTION, mix: {...}}"),
+        ("piecewise", {"points": [{"at": 0.5}]}, "points must be a list of {at: FRACTION, mix: {...}}"),
+        ("piecewise", {"points": [{"at": 0.5, "mix": {"a": 1.0}}, {"at": 0.1, "mix": {"a": 1.0}}]}, "in order"),
+        ("piecewise", {"points": [{"at": 0.5, "mix": {"a": 0.9}}]}, "must be positive and sum to 1"),
+        ("temperature", {"corpora": ["a"], "alpha": 2}, "alpha must lie between 0 and 1"),
+        ("temperature", {"corpora": [], "alpha": 0.3}, "corpora must be a list of different corpora"),
+        ("temperature", {"corpora": ["a", "a"], "alpha": 0.3}, "corpora must be a list of different corpora"),
+        ("temperature", {"corpora": "a", "alpha": 0.3}, "corpora must be a list of different corpora"),
+        ("temperature", {"corpora": ["a", "bbb"], "alpha": 0.3}, "unknown corpus 'bbb', did you mean 'bb'"),
     ],
 )
 def test_what_is_no_schedule_is_refused_with_its_path(name: str, options: dict, message: str) -> None:
     with pytest.raises(RecipeError, match=r"^stages\.1\.mix.*") as error:
-        make_schedule(name, options, "stages.1.mix")
+        make_schedule(name, options, "stages.1.mix", tokens={"a": 5, "bb": 5})
     assert message in str(error.value)
-
-
-def test_a_corpus_without_a_column_is_refused() -> None:
-    with pytest.raises(RecipeError, match="corpus 'b' is not among a"):
-        quota_table(fixed(a=0.5, b=0.5), ["a"], 2, 2)

@@ -10,13 +10,16 @@ from lingraft.pipeline.settings import (
     checkpoint_steps,
     document_tokens,
     measure_steps,
+    needed_tokens,
     patched_tokenizer,
     refuse_too_many_epochs,
-    stage_quotas,
+    stage_mix,
     stage_schedule,
     target_cuts,
     warmup_steps,
 )
+
+SIZES = {"eu": 1000, "en": 9000}
 
 
 @pytest.mark.parametrize(("tokens", "steps"), [("128", 1), ("129", 2), ("500", 4), ("512", 4), ("1.28k", 10)])
@@ -69,20 +72,36 @@ def test_a_checkpoint_oftener_than_every_step_is_every_step(make_recipe):
 )
 def test_quotas_of_a_stage_by_hand(make_recipe, stage, mix, quotas):
     recipe = make_recipe(*([f"stages.{stage}.mix={mix}"] if mix else []))
-    names, counts = stage_quotas(recipe, stage)
-    assert (names, dict(counts)) == (list(quotas), quotas)
+    made = stage_mix(recipe, stage, SIZES)
+    assert made.totals == quotas
+    assert list(made.corpora) == list(quotas)
 
 
 def test_the_schedule_is_the_stage_s_own(make_recipe):
     recipe = make_recipe()
-    assert dict(stage_schedule(recipe, 0)(0.9)) == {"eu": 1.0}
-    assert dict(stage_schedule(recipe, 1)(0.49)) == {"eu": 0.5, "en": 0.5}
-    assert dict(stage_schedule(recipe, 1)(0.5)) == {"eu": 1.0}
+    assert dict(stage_schedule(recipe, 0, SIZES)(0.9)) == {"eu": 1.0}
+    assert dict(stage_schedule(recipe, 1, SIZES)(0.49)) == {"eu": 0.5, "en": 0.5}
+    assert dict(stage_schedule(recipe, 1, SIZES)(0.5)) == {"eu": 1.0}
+
+
+def test_until_warmup_end_is_the_end_of_the_rate_s_warm_up(make_recipe):
+    """The warm-up of the second stage is 10 steps of 100."""
+    mix = "{schedule: step, until: warmup_end, before: {eu: 0.5, en: 0.5}, after: {eu: 1.0}}"
+    recipe = make_recipe(f"stages.1.mix={mix}")
+    assert warmup_steps(recipe.stages[1]) == 10
+    assert (stage_mix(recipe, 1, SIZES).slots(0, 400)[40:] == 0).all()
+    assert stage_mix(recipe, 1, SIZES).totals == {"eu": 380, "en": 20}
+
+
+def test_temperature_goes_by_the_tokens_that_are_there(make_recipe):
+    recipe = make_recipe("stages.1.mix={schedule: temperature, corpora: [eu, en], alpha: 0.5}")
+    assert stage_mix(recipe, 1, SIZES).totals == {"eu": 100, "en": 300}
+    assert needed_tokens(recipe, SIZES) == {"eu": 116 * 32, "en": 300 * 32}
 
 
 def test_an_unknown_mix_schedule_is_refused_with_the_recipe_path(make_recipe):
     with pytest.raises(RecipeError, match=r"stages\.1\.mix: unknown mix schedule 'stp', did you mean 'step'"):
-        stage_schedule(make_recipe("stages.1.mix={schedule: stp, at: 10%}"), 1)
+        stage_schedule(make_recipe("stages.1.mix={schedule: stp, at: 10%}"), 1, SIZES)
 
 
 def test_as_many_passes_as_are_allowed(make_recipe):

@@ -12,7 +12,9 @@ import pytest
 import torch
 from torch import nn
 
+from lingraft.corpus.apportionment import apportion
 from lingraft.corpus.loader import SequenceLoader
+from lingraft.corpus.mixing import Schedule
 from lingraft.model.base import Head, head_of, load_model
 from lingraft.model.freeze import choose_trainable
 from lingraft.training.averaging import LiveEma
@@ -89,7 +91,8 @@ class Trial:
         generator = np.random.default_rng(0)
         made = {name: generator.integers(NUM_IDS, size=500) for name in ("eu", "en")}
         stores = {name: Store(tokens, self.lengths) for name, tokens in (made | dict(self.tokens)).items()}
-        return SequenceLoader(stores, np.array([[3, 1]] * self.plan.num_steps), sequence_length=16, seed=0)
+        mix = apportion(Schedule(lambda _: {"eu": 0.75, "en": 0.25}), ["eu", "en"], 4 * self.plan.num_steps, grain=4)
+        return SequenceLoader(stores, mix, sequences=4, sequence_length=16, seed=0)
 
     def with_plan(self, ema: tuple[float, int] | None = None, **changes: Any) -> "Trial":
         """Return the same trial with other numbers; ``ema`` is the decay and interval of a live average."""

@@ -7,6 +7,9 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from lingraft.corpus.apportionment import apportion
+from lingraft.corpus.loader import SequenceLoader
+from lingraft.corpus.mixing import Schedule
 from lingraft.errors import FrozenMovedError, InterruptedRunError, TrainingError
 from lingraft.model.base import Head, load_model
 from lingraft.training.checkpoint import latest_checkpoint
@@ -160,10 +163,14 @@ def test_o20_new_rows_that_never_occur_stop_the_stage(make_trial) -> None:
 
 
 def test_o45_the_source_of_every_step_is_logged_as_the_schedule_says(trial) -> None:
-    loader = trial.loader()
-    loader._quotas = np.array([[4, 0]] * 3 + [[0, 4]] * 4)
+    made = trial.loader()
+    schedule = Schedule(lambda fraction: {"eu": 1.0} if fraction < 3 / 7 else {"en": 1.0}, (3 / 7,))
+    mix = apportion(schedule, ["eu", "en"], 4 * 7, grain=4)
+    loader = SequenceLoader(made._stores, mix, sequences=4, sequence_length=16, seed=0)
     trial.loader = lambda: loader
-    assert [dict(r.counts) for r in trial.run().reports] == [{"eu": 64}] * 3 + [{"en": 64}] * 4
+    reports = trial.run().reports
+    assert [dict(r.counts) for r in reports] == [{"eu": 64}] * 3 + [{"en": 64}] * 4
+    assert [dict(r.read) for r in reports] == [{"eu": 64}] * 3 + [{"en": 64}] * 4
 
 
 def test_o51_with_pad_equal_to_eos_a_genuine_eos_keeps_its_loss(trial) -> None:

@@ -6,11 +6,12 @@ There is no loader state: the batch of a step is computed from the step number, 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Int
 
+from lingraft.corpus.apportionment import Apportionment
 from lingraft.errors import CorpusError
 
 __all__ = ["Batch", "SequenceLoader", "TokenSource", "num_sequences", "permuted"]
@@ -81,13 +82,18 @@ def permuted(index: int, size: int, key: bytes) -> int:
 class SequenceLoader:
     """The batches of one stage.
 
+    Which corpus supplies a sequence is the apportionment's to say; which of its sequences that is, a permutation that
+    is another one in every pass. So a batch is a function of the seed, of the step and of where each corpus stood when
+    the mix began: of nothing that would have to be saved. Rows lie in the order of the apportionment, which is even, so
+    that forward passes and ranks see the mix that the step has.
+
     Args:
-        stores: corpus → its token store.
-        quotas: ``(step, corpus)``, columns in the order of ``stores``, as
-            :func:`lingraft.corpus.mixing.quota_table` makes them.
+        stores: corpus → its token store; the columns of ``mix``.
+        mix: which corpus supplies which sequence of the stage.
+        sequences: per step.
         sequence_length: inputs per sequence, in tokens.
         seed: of the run.
-        consumed: corpus → tokens that earlier stages took; reading goes on behind them.
+        consumed: corpus → tokens taken before this stage; reading goes on behind them.
 
     Raises:
         CorpusError: a corpus that must supply sequences is shorter than one.
@@ -96,22 +102,23 @@ class SequenceLoader:
     def __init__(
         self,
         stores: Mapping[str, TokenSource],
-        quotas: Int[np.ndarray, "step corpus"],
+        mix: Apportionment,
         *,
+        sequences: int,
         sequence_length: int,
         seed: int,
         consumed: Mapping[str, int] | None = None,
     ) -> None:
-        self._stores = dict(stores)
-        self._names = list(stores)
-        self._quotas = quotas
-        self._before = np.vstack([np.zeros((1, len(self._names)), dtype=np.int64), np.cumsum(quotas, axis=0)])
+        self._stores = {name: stores[name] for name in mix.corpora}
+        self._mix = mix
+        self._sequences = sequences
         self._length = sequence_length
         self._seed = seed
-        self._first = {name: -(-(consumed or {}).get(name, 0) // sequence_length) for name in self._names}
-        self._sizes = {name: num_sequences(len(store.tokens), sequence_length) for name, store in stores.items()}
-        for column, name in enumerate(self._names):
-            if quotas[:, column].sum() and not self._sizes[name]:
+        self._since = 0
+        self._first = self._in_sequences(consumed or {})
+        self._sizes = {n: num_sequences(len(store.tokens), sequence_length) for n, store in self._stores.items()}
+        for name, total in mix.totals.items():
+            if total and not self._sizes[name]:
                 raise CorpusError(
                     f"corpora.{name}: {len(stores[name].tokens)} tokens are less than one sequence of {sequence_length}"
                 )
@@ -119,22 +126,77 @@ class SequenceLoader:
     @property
     def num_steps(self) -> int:
         """Steps of the stage."""
-        return len(self._quotas)
+        return self._mix.num_sequences // self._sequences
 
-    def batch(self, step: int) -> Batch:
-        """Return the batch of a step (from 0)."""
-        rows: list[tuple[str, np.ndarray, np.ndarray]] = []
-        for column, name in enumerate(self._names):
-            first = self._first[name] + int(self._before[step, column])
-            rows += [(name, *self._sequence(name, first + n)) for n in range(int(self._quotas[step, column]))]
-        order = [permuted(n, len(rows), self._key("order", step)) for n in range(len(rows))]
-        tokens = np.stack([rows[n][1] for n in order]).astype(np.int64)
-        documents = np.stack([rows[n][2] for n in order])
-        return Batch(tokens, documents, tuple(rows[n][0] for n in order))
+    def batch(self, step: int, *, rank: int = 0, num_ranks: int = 1) -> Batch:
+        """Return the batch of a step (from 0), or the part of it that one of several ranks takes.
+
+        Ranks take equal parts of one list, one behind the other, so together they read what a single process reads, and
+        every rank has the same number of steps.
+
+        Raises:
+            CorpusError: there is no such rank, or the step's sequences cannot be divided among the ranks.
+        """
+        size, rest = divmod(self._sequences, num_ranks) if num_ranks > 0 else (0, 1)
+        if not 0 <= rank < num_ranks:
+            raise CorpusError(f"there is no rank {rank} among {num_ranks} (ranks count from 0)")
+        if rest:
+            raise CorpusError(f"batch: {self._sequences} sequences a step cannot be divided among {num_ranks} ranks")
+        first = step * self._sequences + rank * size
+        columns = self._mix.slots(first, first + size)
+        next_of = self._taken(first)
+        rows = []
+        for column in columns.tolist():
+            rows.append(self._sequence(self._mix.corpora[column], int(next_of[column])))
+            next_of[column] += 1
+        tokens, documents = (np.stack(part).astype(np.int64) for part in zip(*rows, strict=True))
+        return Batch(tokens, documents, tuple(self._mix.corpora[column] for column in columns))
 
     def consumed(self, step: int) -> dict[str, int]:
         """Return corpus → tokens taken when ``step`` steps are done, earlier stages included."""
-        return {n: (self._first[n] + int(self._before[step, c])) * self._length for c, n in enumerate(self._names)}
+        taken = self._taken(step * self._sequences).tolist()
+        return {name: count * self._length for name, count in zip(self._mix.corpora, taken, strict=True)}
+
+    def state(self, step: int) -> dict[str, Any]:
+        """Return what a checkpoint keeps: where each corpus stands, and a hash of the batch that comes next."""
+        first = {
+            name: count * self._length for name, count in zip(self._mix.corpora, self._first.tolist(), strict=True)
+        }
+        return {"since": self._since, "first": first, "cursors": self.consumed(step), "next": self._hash(step)}
+
+    def go_on(self, step: int, state: Mapping[str, Any], *, changed: bool = False) -> None:
+        """Go on from a checkpoint.
+
+        Args:
+            step: steps done.
+            state: what :meth:`state` returned then.
+            changed: the mix or the data are not what they were, and that is wanted: every corpus is read on from where
+                it stood, and the new mix holds from here.
+
+        Raises:
+            CorpusError: the next batch is not the one that was to come, although nothing should have changed.
+        """
+        self._since = step if changed else int(state["since"])
+        self._first = self._in_sequences(state["cursors"] if changed else state["first"])
+        if not changed and self._hash(step) != state["next"]:
+            raise CorpusError(
+                f"step {step + 1}: the next batch is not the one that the checkpoint expects; tokens, mix or seed have "
+                "changed"
+            )
+
+    def _in_sequences(self, tokens: Mapping[str, int]) -> Int[np.ndarray, "corpus"]:
+        return np.array([-(-int(tokens.get(name, 0)) // self._length) for name in self._mix.corpora], dtype=np.int64)
+
+    def _taken(self, place: int) -> Int[np.ndarray, "corpus"]:
+        """Return how many sequences of each corpus were taken before the stage's sequence ``place``."""
+        taken: np.ndarray = self._first + self._mix.before(place) - self._mix.before(self._since * self._sequences)
+        return taken
+
+    def _hash(self, step: int) -> str:
+        if step >= self.num_steps:
+            return "the stage is over"
+        batch = self.batch(step)
+        return hashlib.sha256(batch.tokens.tobytes() + batch.documents.tobytes()).hexdigest()
 
     def _sequence(self, name: str, index: int) -> tuple[np.ndarray, np.ndarray]:
         size = self._sizes[name]

@@ -11,7 +11,6 @@ from typing import Any
 
 from lingraft.corpus import TokenStore
 from lingraft.corpus.loader import SequenceLoader
-from lingraft.corpus.mixing import quota_table
 from lingraft.errors import InterruptedRunError, LingraftError, ModelError
 from lingraft.measurement import Measurement
 from lingraft.model.base import head_of
@@ -20,7 +19,7 @@ from lingraft.pipeline.initialising import fingerprint_of_files, initialise
 from lingraft.pipeline.measuring import Evaluator
 from lingraft.pipeline.prepare import Prepared
 from lingraft.pipeline.progress import Progress
-from lingraft.pipeline.settings import stage_schedule
+from lingraft.pipeline.settings import stage_mix
 from lingraft.pipeline.stopping import Stopper
 from lingraft.pipeline.training import choose_device, stage_plan
 from lingraft.recipe import InitPair, Recipe
@@ -162,9 +161,11 @@ def _taste(kitchen: _Kitchen, pair: InitPair) -> Tasting:
         checkpoint_at=frozenset(),
         measure_at=frozenset(max(1, round(point * steps)) for point in _POINTS),
     )
-    quotas = quota_table(stage_schedule(recipe, 0), list(kitchen.stores), stage.num_steps, stage.batch.sequences)
-    length = stage.batch.sequence_length
-    loader = SequenceLoader(kitchen.stores, quotas, sequence_length=length, seed=recipe.seed, consumed={})
+    mix = stage_mix(recipe, 0, {name: store.num_tokens for name, store in kitchen.stores.items()})
+    batch = stage.batch
+    loader = SequenceLoader(
+        kitchen.stores, mix, sequences=batch.sequences, sequence_length=batch.sequence_length, seed=recipe.seed
+    )
     trainable = choose_trainable(model, stage.train, expansion.new_ids, expansion.new.num_ids)
     callbacks = StageCallbacks(
         on_step=lambda _report: None,

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +66,7 @@ class CorpusPlan:
     base_tokens: int
     tokens: int
     is_estimate: bool
-    needed: int
+    needed: int = 0
 
     @property
     def epochs(self) -> float:
@@ -124,7 +124,7 @@ def make_plan(recipe: Recipe) -> Plan:
     for index, stage in enumerate(recipe.stages):
         _refuse_shapeless_rate(stage, index)
         guard_copies(stage, index)
-        stage_schedule(recipe, index)
+        stage_schedule(recipe, index, dict.fromkeys(recipe.corpora, 1))
         _refuse_long_warmup(stage, index)
     samples = {name: _sample(recipe, name) for name in recipe.corpora}
     refuse_unmeasurable(recipe, lambda name: samples[name].holds_out)
@@ -137,8 +137,10 @@ def make_plan(recipe: Recipe) -> Plan:
     _refuse_long_sequences(recipe, base)
     vocabulary = _plan_vocabulary(recipe, base, samples)
     shrink = vocabulary.shrink if vocabulary else {}
-    needed = needed_tokens(recipe)
-    corpora = tuple(_plan_corpus(recipe, base, name, samples[name], shrink, needed[name]) for name in recipe.corpora)
+    sizes = [_plan_corpus(recipe, base, name, samples[name], shrink) for name in recipe.corpora]
+    tokens = {corpus.name: corpus.tokens for corpus in sizes}
+    needed = needed_tokens(recipe, tokens)
+    corpora = tuple(replace(corpus, needed=needed[corpus.name]) for corpus in sizes)
     for corpus in corpora:
         if corpus.files:
             refuse_too_many_epochs(
@@ -146,7 +148,7 @@ def make_plan(recipe: Recipe) -> Plan:
             )
     rows = num_rows(recipe, base)
     rate = _product_rate()
-    stages = tuple(_outline(recipe, base, index, rows, rate) for index in range(len(recipe.stages)))
+    stages = tuple(_outline(recipe, base, index, rows, rate, tokens) for index in range(len(recipe.stages)))
     warnings = (*_vocabulary_warnings(recipe, vocabulary), *_warnings(recipe, corpora, stages))
     return Plan(
         recipe, base, location.public_name, documents, corpora, stages, rows, vocabulary, tuple(needs), warnings
@@ -314,7 +316,7 @@ def _plan_vocabulary(recipe: Recipe, base: BaseDescription, samples: dict[str, _
 
 
 def _plan_corpus(
-    recipe: Recipe, base: BaseDescription, name: str, sample: _Sample, shrink: Mapping[str, float], needed: int
+    recipe: Recipe, base: BaseDescription, name: str, sample: _Sample, shrink: Mapping[str, float]
 ) -> CorpusPlan:
     language = recipe.language_of(name)
     encoded = sum(map(len, base.tokenizer.encode_batch(sample.texts))) + len(sample.texts)
@@ -327,12 +329,13 @@ def _plan_corpus(
         base_tokens=round(encoded * sample.scale),
         tokens=round(encoded * sample.scale * shrink.get(language, 1.0)),
         is_estimate=sample.scale > 1 or language in shrink,
-        needed=needed,
     )
 
 
-def _outline(recipe: Recipe, base: BaseDescription, index: int, rows: int, rate: float) -> StageOutline:
-    stage, schedule = recipe.stages[index], stage_schedule(recipe, index)
+def _outline(
+    recipe: Recipe, base: BaseDescription, index: int, rows: int, rate: float, sizes: Mapping[str, int]
+) -> StageOutline:
+    stage, schedule = recipe.stages[index], stage_schedule(recipe, index, sizes)
     tables = base.hidden_size * (1 if base.is_tied else 2)
     parameters = base.num_parameters + (rows - base.num_rows) * tables
     trainable = {

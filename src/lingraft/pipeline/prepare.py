@@ -136,17 +136,18 @@ def prepare_stores(
     Raises:
         CorpusError: a corpus has too few tokens for its share, now that they are counted.
     """
-    # A share so small that it comes to no sequence is a share all the same: its corpus has a column in the quota table.
+    # A share so small that it comes to no sequence is a share all the same: its corpus is tokenised.
     used = set().union(*(stage.mix.corpora() for stage in recipe.stages))
     if any(stage.guards for stage in recipe.stages):
         # Guards read source text, which is wanted most where no stage trains on any.
         used |= {name for name in recipe.corpora if recipe.language_of(name) == recipe.languages.source}
-    needed = needed_tokens(recipe)
     stores = {}
     for name in (name for name in recipe.corpora if name in used):
         progress.phase(f"tokens of {name}")
         stores[name] = _store(run, name, base, tokenizer)
-        refuse_too_many_epochs(recipe, name, needed[name], stores[name].num_tokens)
+    needed = needed_tokens(recipe, {name: store.num_tokens for name, store in stores.items()})
+    for name, store in stores.items():
+        refuse_too_many_epochs(recipe, name, needed[name], store.num_tokens)
     return stores
 
 

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lingraft.corpus.mixing import Schedule, make_schedule, quota_table
+from lingraft.corpus.apportionment import Apportionment, apportion
+from lingraft.corpus.mixing import Schedule, make_schedule
 from lingraft.errors import CorpusError, RecipeError, VocabularyError, nearest
 from lingraft.model.locate import BaseDescription
 from lingraft.quantities import length_in_tokens
@@ -33,7 +34,7 @@ __all__ = [
     "peak_rate",
     "refuse_too_many_epochs",
     "refuse_unmeasurable",
-    "stage_quotas",
+    "stage_mix",
     "stage_schedule",
     "target_cuts",
     "warmup_steps",
@@ -149,25 +150,47 @@ def patched_tokenizer(
         raise VocabularyError(f"{error} (vocabulary.pre_tokenizer: keep leaves the pattern as it is)") from error
 
 
-def stage_schedule(recipe: Recipe, index: int) -> Schedule:
-    """Return the mix of a stage over time; raises RecipeError as :func:`make_schedule` does."""
-    spec = recipe.stages[index].mix
-    return make_schedule(spec.schedule, spec.options, f"stages.{index}.mix")
+def stage_schedule(recipe: Recipe, index: int, tokens: Mapping[str, int]) -> Schedule:
+    """Return the mix of a stage over time.
+
+    Args:
+        recipe: the recipe.
+        index: of the stage.
+        tokens: corpus → training tokens that it has, which temperature weighting goes by.
+
+    Raises:
+        RecipeError: as :func:`make_schedule`.
+    """
+    stage = recipe.stages[index]
+    moments = {"warmup_end": min(1.0, warmup_steps(stage) / stage.num_steps)}
+    spec, where = stage.mix, f"stages.{index}.mix"
+    return make_schedule(spec.schedule, spec.options, where, moments=moments, tokens=dict(tokens))
 
 
-def stage_quotas(recipe: Recipe, index: int) -> tuple[list[str], "Mapping[str, int]"]:
-    """Return the corpora of a stage, in the recipe's order, and how many sequences each supplies in all."""
+def stage_mix(recipe: Recipe, index: int, tokens: Mapping[str, int]) -> Apportionment:
+    """Return which corpus supplies which sequence of a stage: shared out among languages, then among their corpora.
+
+    Args:
+        recipe: the recipe.
+        index: of the stage.
+        tokens: corpus → training tokens that it has.
+    """
     stage = recipe.stages[index]
     names = [name for name in recipe.corpora if name in stage.mix.corpora()]
-    table = quota_table(stage_schedule(recipe, index), names, stage.num_steps, stage.batch.sequences)
-    return names, dict(zip(names, table.sum(axis=0).tolist(), strict=True))
+    return apportion(
+        stage_schedule(recipe, index, tokens),
+        names,
+        stage.num_steps * stage.batch.sequences,
+        groups=[recipe.language_of(name) for name in names],
+        grain=stage.batch.sequences,
+    )
 
 
-def needed_tokens(recipe: Recipe) -> dict[str, int]:
-    """Return, per corpus, the tokens that all stages together take from it."""
+def needed_tokens(recipe: Recipe, tokens: Mapping[str, int]) -> dict[str, int]:
+    """Return, per corpus, the tokens that all stages together take from it; ``tokens`` are what each corpus has."""
     needed = dict.fromkeys(recipe.corpora, 0)
     for index, stage in enumerate(recipe.stages):
-        for name, sequences in stage_quotas(recipe, index)[1].items():
+        for name, sequences in stage_mix(recipe, index, tokens).totals.items():
             needed[name] += sequences * stage.batch.sequence_length
     return needed
 

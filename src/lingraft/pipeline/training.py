@@ -13,7 +13,6 @@ import torch
 
 from lingraft.corpus import TokenStore
 from lingraft.corpus.loader import SequenceLoader
-from lingraft.corpus.mixing import quota_table
 from lingraft.errors import RecipeError, RunFolderError, nearest
 from lingraft.measurement import Measurement
 from lingraft.model.base import head_of, load_model, parameter_names
@@ -22,7 +21,7 @@ from lingraft.model.freeze import choose_trainable, weights_digest
 from lingraft.pipeline.companions import SourceReader, average_makers, guard_makers
 from lingraft.pipeline.measuring import Evaluator
 from lingraft.pipeline.progress import Progress
-from lingraft.pipeline.settings import checkpoint_steps, measure_steps, peak_rate, stage_schedule, warmup_steps
+from lingraft.pipeline.settings import checkpoint_steps, measure_steps, peak_rate, stage_mix, warmup_steps
 from lingraft.pipeline.stopping import Stopper
 from lingraft.recipe import Recipe, Stage
 from lingraft.run import Run, fingerprint, publish_folder
@@ -116,16 +115,15 @@ class StageRunner:
         consumed: dict[str, int] = {}
         loader = None
         for number, stage in enumerate(self.recipe.stages[: index + 1]):
-            schedule = stage_schedule(self.recipe, number)
-            quotas = quota_table(schedule, list(self.stores), stage.num_steps, stage.batch.sequences)
             loader = SequenceLoader(
                 self.stores,
-                quotas,
+                stage_mix(self.recipe, number, {name: store.num_tokens for name, store in self.stores.items()}),
+                sequences=stage.batch.sequences,
                 sequence_length=stage.batch.sequence_length,
                 seed=self.recipe.seed,
                 consumed=consumed,
             )
-            consumed = loader.consumed(stage.num_steps)
+            consumed |= loader.consumed(stage.num_steps)
         assert loader is not None
         return loader
 

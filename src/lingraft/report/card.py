@@ -215,8 +215,10 @@ def _mix_option(name: str) -> str:
 
 def _mix_value(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {share:.0%}" for name, share in value.items())
-    return f"{value:.0%}" if isinstance(value, float) else str(value)
+        return ", ".join(f"{name} {_mix_value(share)}" for name, share in value.items())
+    if isinstance(value, list | tuple):
+        return "; ".join(map(_mix_value, value))
+    return f"{100 * value:.3g}%" if isinstance(value, float) else str(value)
 
 
 def _vocabulary(record: RunRecord, recipe: Recipe) -> str:

@@ -45,6 +45,7 @@ _PARTS = (
     ("stages.N.batch", recipes.Batch),
     ("stages.N.optimizer", recipes.Optimizer),
     ("stages.N.ema", recipes.Ema),
+    ("interpolate", recipes.Interpolation),
     ("measure", recipes.Measure),
     ("measure.probes.N", recipes.Choice),
 )
@@ -157,6 +158,10 @@ _MEANINGS = {
     "`uniform`.",
     "stages.N.ema.warmup": "`shadow` only: whether the n-th update's decay is at most (1 + n) / (10 + n); true.",
     "stages.N.ema.after": "`uniform` only: where in the stage the mean begins; 50%.",
+    "interpolate": "A sweep back to the base at the end, if any.",
+    "interpolate.weights": "The λ to measure, between 0, the base, and 1, what was trained.",
+    "interpolate.max_source_rise": "How many source bits per byte more than the base's the best λ may cost.",
+    "interpolate.export": "Whether to publish the best as `model-interpolated`.",
     "measure.at": "Points of each stage, as fractions; the end is always one.",
     "measure.bits_per_byte": "Languages to measure; all that have a corpus if not said.",
     "measure.validation_bytes": "Held-out text per language.",

@@ -106,6 +106,7 @@ model.generate
 model.resize
 model.auto_tokenizer
 model.export
+model.interpolate
 model.merge
 model.preflight
 model
@@ -174,6 +175,7 @@ pipeline.initialising
 pipeline.companions
 pipeline.measuring
 pipeline.training
+pipeline.interpolating
 pipeline.bakeoff
 pipeline.inspecting
 pipeline.adapt
@@ -206,6 +208,7 @@ REGISTRIES = {
     "training/averaging": ("lingraft.training.averaging", "averages"),
     "training/guards": ("lingraft.training.guards", "guards"),
     "measure": ("lingraft.measure.probes", "probes"),
+    "model": ("lingraft.model.interpolate", "merges"),
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -325,6 +325,33 @@ def export(
 
 
 @app.command()
+def interpolate(
+    run_folder: Annotated[Path, typer.Argument(help="a run whose last stage is done", show_default=False)],
+    weights: Annotated[
+        str, typer.Option(metavar="L,L,...", help="points between the base, 0, and what was trained, 1")
+    ] = "0,0.25,0.5,0.75,1",
+    max_source_rise: Annotated[float, typer.Option(help="source bits per byte that the best may cost")] = 0.01,
+    export: Annotated[bool, typer.Option("--export", help="publish the best as model-interpolated")] = False,
+) -> None:
+    """Measure source and target on the way from the base to the trained weights."""
+    from pydantic import ValidationError
+
+    from lingraft.errors import RecipeError
+    from lingraft.pipeline.adapt import interpolate_back
+    from lingraft.recipe import Interpolation
+
+    try:
+        points = tuple(float(point) for point in weights.split(","))
+        spec = Interpolation(weights=points, max_source_rise=max_source_rise, export=export)
+    except (ValueError, ValidationError) as error:
+        raise RecipeError(f"--weights {weights}: write different numbers between 0 and 1, as in 0,0.5,1") from error
+    found = interpolate_back(run_folder, spec)
+    for point, target, source in zip(points, found["target"], found["source"], strict=True):
+        mark = "  best" if point == found["best"] else ""
+        print(f"{point:g}: target {target:.4f}, source {source:.4f} bits per byte{mark}")
+
+
+@app.command()
 def merge(
     models: Annotated[
         list[str],

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from lingraft.errors import nearest
 from lingraft.quantities import Fraction, LanguageCode
-from lingraft.recipe_guard import Ema
+from lingraft.recipe_guard import Ema, Interpolation
 from lingraft.recipe_part import Choice, Name, NonEmpty, Part, as_tuple
 from lingraft.recipe_stage import Batch, LearningRate, MixSpec, Optimizer, Stage
 
@@ -23,6 +23,7 @@ __all__ = [
     "Ema",
     "EmbeddingInit",
     "InitPair",
+    "Interpolation",
     "Languages",
     "LearningRate",
     "Measure",
@@ -219,6 +220,7 @@ class Recipe(Part):
     precision: Literal["bf16", "fp32"] = "bf16"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
+    interpolate: Interpolation | None = None
     measure: Measure = Measure()
     track: tuple[Choice, ...] = ()
 
@@ -241,12 +243,12 @@ class Recipe(Part):
         return self
 
     def _refuse_repeated_stage_names(self) -> None:
-        seen: dict[str, int] = {"base": -1, "expanded": -1, "bakeoff": -1}
+        seen: dict[str, int] = {"base": -1, "expanded": -1, "bakeoff": -1, "interpolated": -1}
         for index, stage in enumerate(self.stages):
             if stage.name in seen:
                 raise _at(
                     ("stages", index, "name"),
-                    f"{stage.name!r} is taken; stage names must differ (base, expanded and bakeoff are ours)",
+                    f"{stage.name!r} is taken; names must differ (base, expanded, bakeoff and interpolated are ours)",
                 )
             seen[stage.name] = index
 

@@ -2,13 +2,13 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from lingraft.quantities import Length
-from lingraft.recipe_part import Part
+from lingraft.quantities import Fraction, Length
+from lingraft.recipe_part import Part, as_tuple
 
-__all__ = ["Ema"]
+__all__ = ["Ema", "Interpolation"]
 
 _AVERAGES: dict[str, dict[str, Any]] = {
     "live": {"decay": 0.92, "every": 1},
@@ -69,3 +69,26 @@ class Ema(Part):
         """The average in a few words: ``live, decay 0.92``, ``shadow, decay 0.999 every 10``."""
         decay = f", decay {self.decay:g}" if self.decay is not None else ""
         return f"{self.kind}{decay}" + (f" every {self.every}" if (self.every or 1) > 1 else "")
+
+
+class Interpolation(Part):
+    """A sweep over θ_base + λ (θ − θ_base) when the last stage is done: how much of the way is worth going.
+
+    θ_base is the expanded model before training; rows of new tokens are the trained ones for every λ. The best λ is the
+    one with the fewest target bits per byte among those whose source bits per byte are at most ``max_source_rise``
+    above the base model's; where there is none, the one with the fewest source bits per byte. With ``export`` the model
+    there is published as ``model-interpolated``; ``model`` is what was trained, whatever is found.
+    """
+
+    weights: Annotated[tuple[Fraction, ...], Field(min_length=1)] = (0.0, 0.25, 0.5, 0.75, 1.0)
+    max_source_rise: Annotated[float, Field(ge=0)] = 0.01
+    export: bool = False
+
+    _tuple = field_validator("weights", mode="before")(as_tuple)
+
+    @field_validator("weights")
+    @classmethod
+    def _each_once(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if len(set(value)) < len(value):
+            raise ValueError(f"a weight is named twice: {', '.join(f'{weight:g}' for weight in value)}")
+        return value

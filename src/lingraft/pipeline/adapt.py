@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from lingraft.errors import RecipeError, nearest
+from lingraft.errors import RecipeError, RunFolderError, nearest
 from lingraft.model.base import load_model
 from lingraft.model.export import export_model
 from lingraft.model.generate import continue_text
@@ -16,6 +16,7 @@ from lingraft.model.preflight import refuse_untrained_rows
 from lingraft.pipeline.bakeoff import choose_init
 from lingraft.pipeline.expanding import prepare_vocabulary
 from lingraft.pipeline.initialising import prepare_embeddings
+from lingraft.pipeline.interpolating import interpolation_step
 from lingraft.pipeline.measuring import Evaluator, bind_probes
 from lingraft.pipeline.plan import make_plan
 from lingraft.pipeline.prepare import Prepared, prepare_base, prepare_corpora, prepare_stores, texts_of
@@ -29,12 +30,12 @@ from lingraft.pipeline.training import (
     refuse_unmatched_patterns,
     stage_folder,
 )
-from lingraft.recipe import Recipe
+from lingraft.recipe import Interpolation, Recipe
 from lingraft.report import model_card, write_report
 from lingraft.run import Run, write_file
 from lingraft.vocabulary import VocabularyExpansion
 
-__all__ = ["adapt", "expand_tokenizer", "step_names"]
+__all__ = ["adapt", "expand_tokenizer", "interpolate_back", "step_names"]
 
 _BEFORE = ("corpora", "base", "vocabulary", "tokens", "bakeoff", "embeddings", "measure-base", "measure-expanded")
 _AFTER = ("export", "samples", "report")
@@ -44,7 +45,8 @@ _PROMPTS_PER_LANGUAGE = 2
 
 def step_names(recipe: Recipe) -> tuple[str, ...]:
     """Return the steps of a run in their order: the names that ``--until`` takes."""
-    return (*_BEFORE, *(stage.name for stage in recipe.stages), *_AFTER)
+    interpolation = ("interpolate",) if recipe.interpolate else ()
+    return (*_BEFORE, *(stage.name for stage in recipe.stages), *interpolation, *_AFTER)
 
 
 def adapt(recipe: Recipe, folder: str | Path, *, until: str | None = None, progress: Progress | None = None) -> Run:
@@ -77,6 +79,29 @@ def adapt(recipe: Recipe, folder: str | Path, *, until: str | None = None, progr
                 if name == until:
                     break
     return run
+
+
+def interpolate_back(folder: str | Path, spec: Interpolation, *, progress: Progress | None = None) -> dict[str, Any]:
+    """Measure a trained run on the line back to its base and return what :func:`interpolation_step` records.
+
+    Raises:
+        RunFolderError: the folder is no run, or its last stage is not done.
+        LingraftError: of any other kind.
+    """
+    teller = progress or Silent()
+    with Run(folder) as run:
+        recipe = run.recipe
+        last = len(recipe.stages) - 1
+        final = stage_folder(run, last, recipe.stages[last]) / "model"
+        if not (_last_stage(run, recipe) and final.is_dir()):
+            raise RunFolderError(f"{folder}: its last stage is not done; finish it with: lingraft run")
+        base = prepare_base(run, recipe, teller)
+        expansion = prepare_vocabulary(run, recipe, base.tokenizer, teller)
+        evaluator = Evaluator(run, recipe, base, expansion, teller)
+        folders = (run.path("embeddings", "model"), final)
+        record = interpolation_step(run, recipe, evaluator, spec, folders, teller)
+        write_report([run.folder], run.path("report.html"))
+    return record
 
 
 def expand_tokenizer(recipe: Recipe, folder: str | Path, *, progress: Progress | None = None) -> Run:
@@ -123,6 +148,9 @@ def _steps(run: Run, recipe: Recipe, stopper: Stopper, progress: Progress) -> It
         runner.train(index)
         yield stage.name
     final = stage_folder(run, len(recipe.stages) - 1, recipe.stages[-1]) / "model"
+    if recipe.interpolate:
+        interpolation_step(run, recipe, evaluator, recipe.interpolate, (expanded, final), progress)
+        yield "interpolate"
     _export(run, recipe, base, expansion, final, progress)
     if (ema := recipe.stages[-1].ema) is not None and ema.is_beside:
         _export(run, recipe, base, expansion, final.with_name("model-averaged"), progress, averaged=True)

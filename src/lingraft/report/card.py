@@ -57,10 +57,11 @@ _LIMITS = (
 )
 
 
-def model_card(run_folder: Path, *, averaged: bool = False) -> str:
+def model_card(run_folder: Path, *, averaged: bool = False, interpolated: float | None = None) -> str:
     """Return the model card of a run: YAML front matter, then Markdown.
 
-    With ``averaged`` it is the card of ``model-averaged``: its numbers are those of the averaged weights.
+    With ``averaged`` it is the card of ``model-averaged``: its numbers are those of the averaged weights. With
+    ``interpolated``, the λ, it is that of ``model-interpolated``.
 
     All that comes from recipes, corpora or tokens is escaped for Markdown; local paths are cut to their last
     part, since a card is published. What the run folder lacks is left out or said to be missing.
@@ -69,6 +70,12 @@ def model_card(run_folder: Path, *, averaged: bool = False) -> str:
     average = averaged_record(record)
     shown = average if averaged and average else record
     which = _which(shown, averaged=averaged) if average or averaged else ""
+    if interpolated is not None:
+        which = (
+            f"These weights lie at **λ = {interpolated:g}** on the line from the base (0) to the trained weights (1), "
+            "which are in `model`; rows of new tokens are the trained ones. The numbers below are of the trained "
+            "weights; those of this and other λ are in the report of the run."
+        )
     parts = [_front_matter(shown), f"# {markdown_text(shown.name)}", which, *_sections(shown)]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 

@@ -6,6 +6,7 @@ from lingraft.report.averaged import averaged_record
 from lingraft.report.blocks import Figures, measured_table, nothing, section, side_by_side, table
 from lingraft.report.charts import bits_per_byte_charts, probe_charts, shift_charts, training_charts
 from lingraft.report.escaping import Html, element, join
+from lingraft.report.lenient import number_of
 from lingraft.report.reading import RunRecord
 from lingraft.report.rows import format_value, last_trained
 from lingraft.report.summary import Finding, State, Summary, Verdict, summarise
@@ -36,7 +37,7 @@ def evidence_sections(records: Sequence[RunRecord], figures: Figures) -> list[Ht
     """Return the sections from the summary to training, placing their charts among ``figures``."""
     return [
         section("summary", "Summary", side_by_side(records, _summary)),
-        section("measured", "What was measured", _measured(records), _averaged(records)),
+        section("measured", "What was measured", _measured(records), _averaged(records), *map(_interpolation, records)),
         section("bits-per-byte", "Bits per byte", _about_bits(), _charts(figures, bits_per_byte_charts(records))),
         section("icl", "In-context learning", _charts(figures, probe_charts(records)), _tasks(records)),
         section("shift", "Parameter shift", _charts(figures, shift_charts(records)), side_by_side(records, _shift)),
@@ -55,6 +56,32 @@ def _averaged(records: Sequence[RunRecord]) -> Html:
         "raw weights; last in training, the averaged ones gave:",
     )
     return join(told, measured_table(averaged, _HEADLINE_METRICS, "The same of the averaged weights"))
+
+
+def _interpolation(record: RunRecord) -> Html:
+    """Return the sweep back to the base as a table, the best λ marked."""
+    found = record.steps.get("interpolate", {})
+    weights, target, source = (found.get(key) for key in ("weights", "target", "source"))
+    if not (isinstance(weights, list) and isinstance(target, list) and isinstance(source, list)):
+        return Html("")
+    best, before, limit = (number_of(found.get(key)) for key in ("best", "base_source", "limit"))
+    rows = [
+        (
+            f"{weight:g}" + (" (best)" if weight == best else ""),
+            format_value(t),
+            format_value(s),
+            format_value(s - (before or 0)),
+        )
+        for weight, t, s in zip(weights, target, source, strict=True)
+    ]
+    told = element(
+        "p",
+        "Between the base (λ = 0) and the trained weights (λ = 1), rows of new tokens as trained. Best is the fewest "
+        f"target bits per byte where the source costs at most {format_value(limit or 0)}; where it never does, the "
+        "fewest source bits per byte.",
+    )
+    columns = ("λ", "target bits per byte", "source bits per byte", "source, more than the base model")
+    return join(told, table(f"Interpolation back to the base: {record.name}", columns, rows))
 
 
 def _charts(figures: Figures, charts: Sequence) -> Html:

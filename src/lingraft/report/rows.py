@@ -37,7 +37,7 @@ _LANGUAGES = (
     "uk Ukrainian|ur Urdu|uz Uzbek|vi Vietnamese|xh Xhosa|yo Yoruba|zh Chinese|zu Zulu"
 )
 _NAMES = {entry[:2]: entry[3:] for entry in _LANGUAGES.split("|")}
-UNTRAINED = ("base", "expanded", "bakeoff")
+UNTRAINED = ("base", "expanded", "bakeoff", "interpolated")
 """What measurements have for a stage when they were not made in training; the bake-off's weights were thrown away."""
 
 

@@ -26,6 +26,7 @@ from lingraft.measure.probes import probes
 from lingraft.registry import Registry
 from lingraft.training.guards import guards
 from lingraft.training.learning_rate import lr_schedules
+from lingraft.training.optimizer import optimizers
 
 __all__ = ["main", "reference"]
 
@@ -41,9 +42,11 @@ _PARTS = (
     ("embeddings.choose.N", recipes.InitPair),
     ("stages.N", recipes.Stage),
     ("stages.N.mix", recipes.MixSpec),
+    ("stages.N.train", recipes.Layers),
     ("stages.N.lr", recipes.LearningRate),
     ("stages.N.batch", recipes.Batch),
     ("stages.N.optimizer", recipes.Optimizer),
+    ("stages.N.alarms", recipes.Alarms),
     ("stages.N.ema", recipes.Ema),
     ("interpolate", recipes.Interpolation),
     ("measure", recipes.Measure),
@@ -125,19 +128,34 @@ _MEANINGS = {
     "embeddings.max_source_mass": "Stop if new ids get more of the probability on source text, right after filling.",
     "embeddings.max_source_rise": "Stop if source bits per byte rise by more, right after the rows are filled.",
     "stages.N.name": "Name of the stage, unlike all others.",
-    "stages.N.train": "`all`, `embeddings`, `new_embeddings`, or a list of patterns over parameter names.",
+    "stages.N.train": "Words, patterns over parameter names, or layers at the ends; see above.",
     "stages.N.tokens": "Length; rounded up to whole optimiser steps.",
     "stages.N.mix": "Shares of the corpora, in tokens.",
     "stages.N.lr": "Learning rate over time.",
     "stages.N.batch": "Size of an optimiser step.",
-    "stages.N.optimizer": "AdamW's constants.",
+    "stages.N.optimizer": "The optimiser and its constants.",
+    "stages.N.z_loss": "Weight of log² Z in the loss, as `1e-4`, which keeps the normaliser near 1.",
+    "stages.N.extra_heads": "Heads that predict further ahead while the stage trains; the model does not keep them.",
+    "stages.N.alarms": "What follows a step that looks wrong.",
+    "stages.N.train.top_layers": "So many layers nearest the output.",
+    "stages.N.train.bottom_layers": "So many layers nearest the input.",
+    "stages.N.train.also": "What else trains, in words and patterns.",
+    "stages.N.alarms.spikes": "What follows a spike.",
+    "stages.N.alarms.sigmas": "How far above the mean a spike lies, in standard deviations.",
+    "stages.N.alarms.window": "Over how many steps mean and deviation are taken; before that nothing is a spike.",
+    "stages.N.alarms.bad_steps": "So many steps in a row that are not finite stop the stage.",
     "stages.N.ema": "Averaging of the weights, if any.",
     "stages.N.guards": "Guards against forgetting by name, with their options, as `{name: l2_start, strength: 0.01}`.",
     "stages.N.checkpoint_every": "Distance between checkpoints.",
     "stages.N.mix.schedule": "Name of a mix schedule.",
     "stages.N.mix.options": "Its options; written beside `schedule`.",
     "stages.N.lr.schedule": "Name of a learning-rate schedule: the shape after warm-up.",
-    "stages.N.lr.peak": "Highest rate.",
+    "stages.N.lr.peak": "Highest rate; needed unless `rewarm` is false.",
+    "stages.N.lr.embeddings": "Peak of the embedding matrices; as `peak` if not said.",
+    "stages.N.lr.rewarm": "Whether the stage warms up to a peak, or begins at the rate that the one before ended with.",
+    "stages.N.lr.decay": "Length of the last, falling part of `wsd` and `infinite`; theirs if not said.",
+    "stages.N.lr.cooldown": "Length of the first, falling part of `infinite`; its own if not said.",
+    "stages.N.lr.plateau": "Rate of the level part of `infinite`, as a share of the peak; its own if not said.",
     "stages.N.lr.warmup": "Length of the linear rise to the peak.",
     "stages.N.lr.floor": "Rate at the end of the stage, as a share of the peak.",
     "stages.N.batch.tokens": "Tokens per optimiser step; a multiple of `sequence_length`.",
@@ -147,6 +165,9 @@ _MEANINGS = {
         "Whether documents of one sequence are kept from seeing each other. Off, because it needs an explicit mask "
         "(slower kernels), and models that take none are refused. Without a start token of documents, name one."
     ),
+    "stages.N.optimizer.name": "Name of an optimiser.",
+    "stages.N.optimizer.start": "Whether moments begin anew or go on from the stage before.",
+    "stages.N.optimizer.momentum": "Of `sgd` and `muon`; their own if not said.",
     "stages.N.optimizer.betas": "Decay of the two moments.",
     "stages.N.optimizer.eps": "Added to the root of the second moment.",
     "stages.N.optimizer.weight_decay": "On matrices only; never on tables of which only some rows learn.",
@@ -308,6 +329,7 @@ def _registries() -> Iterator[tuple[str, str, Registry]]:
     yield "Init methods", "for `embeddings.input` and `embeddings.output`", init_methods
     yield "Mix schedules", "for `stages.N.mix.schedule`", mix_schedules
     yield "Learning-rate schedules", "for `stages.N.lr.schedule`", lr_schedules
+    yield "Optimisers", "for `stages.N.optimizer.name`", optimizers
     yield "Guards", "for `stages.N.guards`", guards
     yield "Probes", "for `measure.probes`", probes
 

@@ -331,8 +331,14 @@ def test_export_of_a_damaged_model_leaves_nothing(finished, tmp_path):
                 "zero(",
             ],
         ),
-        ("mix-schedules", ["constant(mix)", "step(at, before, after)"]),
-        ("lr-schedules", ["constant()", "cosine()", "linear()"]),
+        (
+            "mix-schedules",
+            ["constant(mix)", "linear(", "piecewise(", "step(before, after, at=None, until=None)", "temperature("],
+        ),
+        ("lr-schedules", ["constant()", "cosine()", "infinite(floor, ", "linear()", "wsd(decay=0.1)"]),
+        ("optimizers", ["adafactor()", "adamw(", "muon(", "sgd(momentum=0.9)"]),
+        ("averages", ["live(", "lookahead(", "shadow(", "to_start(", "uniform("]),
+        ("guards", ["ewc(", "l2_start(", "source_shielded("]),
         ("probes", ["copain(", "random_copy(num_items=64, length=64)"]),
     ],
 )

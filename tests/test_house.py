@@ -114,6 +114,10 @@ model
 training.learning_rate
 training.loss
 training.horizon
+training.multi_token
+training.optimizer_state
+training.optimizer
+training.spikes
 training.companion
 training.averaging.average
 training.averaging.live
@@ -165,7 +169,9 @@ pipeline.progress
 pipeline.stopping
 pipeline.tracking
 pipeline.settings
+pipeline.rates
 pipeline.guard_plan
+pipeline.outline
 pipeline.init_plan
 pipeline.vocabulary_plan
 pipeline.plan
@@ -201,15 +207,16 @@ FORBIDDEN_MODULES = {"utils", "util", "helpers", "helper", "common", "misc"}
 FORBIDDEN_NAMES = re.compile(r"_*(process_|do_|handle_|get_stuff)")
 HEAVY = {"torch", "transformers", "tokenizers", "numpy", "plotly", "datasets", "regex", "yaml"}
 
-REGISTRIES = {
-    "embeddings": ("lingraft.embeddings", "init_methods"),
-    "corpus": ("lingraft.corpus.mixing", "mix_schedules"),
-    "training": ("lingraft.training.learning_rate", "lr_schedules"),
-    "training/averaging": ("lingraft.training.averaging", "averages"),
-    "training/guards": ("lingraft.training.guards", "guards"),
-    "measure": ("lingraft.measure.probes", "probes"),
-    "model": ("lingraft.model.interpolate", "merges"),
-}
+REGISTRIES = [
+    ("embeddings", "lingraft.embeddings", "init_methods"),
+    ("corpus", "lingraft.corpus.mixing", "mix_schedules"),
+    ("training", "lingraft.training.learning_rate", "lr_schedules"),
+    ("training", "lingraft.training.optimizer", "optimizers"),
+    ("training/averaging", "lingraft.training.averaging", "averages"),
+    ("training/guards", "lingraft.training.guards", "guards"),
+    ("model", "lingraft.model.interpolate", "merges"),
+    ("measure", "lingraft.measure.probes", "probes"),
+]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -570,9 +577,8 @@ def test_help_answers_quickly() -> None:
 # Extension points, recipes, version -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("room", REGISTRIES)
-def test_every_registered_function_has_a_reference_and_a_test(room: str) -> None:
-    module, attribute = REGISTRIES[room]
+@pytest.mark.parametrize(("room", "module", "attribute"), REGISTRIES)
+def test_every_registered_function_has_a_reference_and_a_test(room: str, module: str, attribute: str) -> None:
     tests = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests" / room).rglob("test_*.py")}
     for entry in getattr(importlib.import_module(module), attribute):
         assert re.search(r"arXiv \d{4}\.\d{4,5}|https://", entry.reference), f"{entry.name}: no reference"

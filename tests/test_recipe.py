@@ -78,7 +78,7 @@ def test_any_sample_and_any_name_survive_the_dump(samples: list[str], name: str)
     [
         ("name: tiny", "nmae: tiny", 1, "nmae: unknown key 'nmae', did you mean 'name'?"),
         ("train: embeddings", "trian: embeddings", 9, "stages.0.trian: unknown key 'trian', did you mean 'train'?"),
-        ("train: embeddings", "train: embedings", 9, "stages.0.train: 'embedings' is not one of all, embeddings"),
+        ("train: embeddings", "train: embedings", 9, "stages.0.train: 'embedings' is not one of all, body, embeddings"),
         ("train: embeddings", "train: []", 9, "stages.0.train: an empty list of patterns"),
         ("train: embeddings", "train: 3", 9, "stages.0.train: "),
         ("mix: {no: 0.9, en: 0.1}", "mix: {no: 0.9, en: 0.2}", 11,

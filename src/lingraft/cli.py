@@ -1,5 +1,6 @@
 """The command line: each verb is one function of the Python API. torch is imported inside the verbs that need it."""
 
+import importlib
 import json
 import os
 import re
@@ -10,6 +11,16 @@ from typing import Annotated, Any
 import typer
 
 __all__ = ["app", "main"]
+
+_REGISTRIES = {
+    "init-methods": ("embeddings", "init_methods"),
+    "mix-schedules": ("corpus.mixing", "mix_schedules"),
+    "lr-schedules": ("training.learning_rate", "lr_schedules"),
+    "optimizers": ("training.optimizer", "optimizers"),
+    "averages": ("training.averaging", "averages"),
+    "guards": ("training.guards", "guards"),
+    "probes": ("measure.probes", "probes"),
+}
 
 app = typer.Typer(
     name="lingraft",
@@ -382,36 +393,26 @@ def merge(
 @app.command(name="list")
 def list_names(
     kind: Annotated[
-        str, typer.Argument(help="init-methods, mix-schedules, lr-schedules or probes", show_default=False)
+        str,
+        typer.Argument(
+            help="init-methods, mix-schedules, lr-schedules, optimizers, averages, guards or probes", show_default=False
+        ),
     ],
 ) -> None:
     """List what a recipe may name, with options and references."""
     from lingraft.errors import RecipeError, nearest
 
-    kinds = ("init-methods", "mix-schedules", "lr-schedules", "probes")
-    if kind not in kinds:
-        raise RecipeError(f"list: unknown kind {kind!r}{nearest(kind, kinds)} (kinds: {', '.join(kinds)})")
+    if kind not in _REGISTRIES:
+        listed = ", ".join(_REGISTRIES)
+        raise RecipeError(f"list: unknown kind {kind!r}{nearest(kind, _REGISTRIES)} (kinds: {listed})")
     for entry in _registry(kind):
         options = ", ".join(f"{n}={p.default}" if p.default is not p.empty else n for n, p in entry.options().items())
         print(f"{entry.name}({options})\n    {entry.summary}\n    {entry.reference}")
 
 
 def _registry(kind: str) -> Any:
-    if kind == "init-methods":
-        from lingraft.embeddings import init_methods
-
-        return init_methods
-    if kind == "probes":
-        from lingraft.measure.probes import probes
-
-        return probes
-    if kind == "mix-schedules":
-        from lingraft.corpus.mixing import mix_schedules
-
-        return mix_schedules
-    from lingraft.training.learning_rate import lr_schedules
-
-    return lr_schedules
+    module, name = _REGISTRIES[kind]
+    return getattr(importlib.import_module(f"lingraft.{module}"), name)
 
 
 def _cache() -> Path:

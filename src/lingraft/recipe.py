@@ -13,9 +13,20 @@ from lingraft.errors import nearest
 from lingraft.quantities import Fraction, LanguageCode
 from lingraft.recipe_guard import Ema, Interpolation
 from lingraft.recipe_part import Choice, Name, NonEmpty, Part, as_tuple
-from lingraft.recipe_stage import Batch, LearningRate, MixSpec, Optimizer, Stage
+from lingraft.recipe_stage import (
+    TRAIN_WORDS,
+    Alarms,
+    Batch,
+    Layers,
+    LearningRate,
+    MixSpec,
+    Optimizer,
+    Stage,
+)
 
 __all__ = [
+    "TRAIN_WORDS",
+    "Alarms",
     "Batch",
     "Choice",
     "Corpus",
@@ -25,6 +36,7 @@ __all__ = [
     "InitPair",
     "Interpolation",
     "Languages",
+    "Layers",
     "LearningRate",
     "Measure",
     "MixSpec",
@@ -236,11 +248,33 @@ class Recipe(Part):
                     raise _at(
                         ("stages", index, "mix"), f"unknown corpus {name!r}{nearest(name, known)} (known: {listed})"
                     )
-            if stage.train == "new_embeddings" and self.vocabulary.method == "keep":
-                raise _at(("stages", index, "train"), "new_embeddings needs new rows, but vocabulary.method is keep")
+        self._refuse_stages_without_new_tokens()
+        self._refuse_handing_over_nothing()
         self._refuse_repeated_stage_names()
         self._refuse_unmeasurable_languages()
         return self
+
+    def _refuse_stages_without_new_tokens(self) -> None:
+        if self.vocabulary.method != "keep":
+            return
+        for index, stage in enumerate(self.stages):
+            if stage.trains_new_rows:
+                word = next(word for word in stage.trains if word.startswith("new_"))
+                raise _at(("stages", index, "train"), f"{word} needs new rows, but vocabulary.method is keep")
+
+    def _refuse_handing_over_nothing(self) -> None:
+        for index, stage in enumerate(self.stages):
+            before = self.stages[index - 1] if index else None
+            if not stage.lr.rewarm and before is None:
+                raise _at(("stages", 0, "lr", "rewarm"), "no stage comes before the first, whose rate could go on")
+            if stage.optimizer.start == "fresh":
+                continue
+            where = ("stages", index, "optimizer", "start")
+            if before is None:
+                raise _at(where, "no stage comes before the first, whose moments could be carried on")
+            one, other = before.optimizer, stage.optimizer
+            if (one.name, one.betas) != (other.name, other.betas):
+                raise _at(where, "moments can only be carried on with the name and betas of the stage before")
 
     def _refuse_repeated_stage_names(self) -> None:
         seen: dict[str, int] = {"base": -1, "expanded": -1, "bakeoff": -1, "interpolated": -1}

@@ -2,20 +2,39 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from lingraft.errors import nearest
 from lingraft.quantities import Fraction, Length, TokenCount
 from lingraft.recipe_guard import Ema
 from lingraft.recipe_part import Choice, Name, Part, as_tuple
 
-__all__ = ["Batch", "LearningRate", "MixSpec", "Optimizer", "Stage"]
+__all__ = [
+    "TRAIN_WORDS",
+    "Alarms",
+    "Batch",
+    "Layers",
+    "LearningRate",
+    "MixSpec",
+    "Optimizer",
+    "Stage",
+]
 
 _SHARES_TOLERANCE = 1e-6
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
-_TRAIN_WORDS = ("all", "embeddings", "new_embeddings")
+TRAIN_WORDS = (
+    "all",
+    "body",
+    "embeddings",
+    "input_embeddings",
+    "output_embeddings",
+    "new_embeddings",
+    "new_input_embeddings",
+    "new_output_embeddings",
+    "blocks",
+)
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
@@ -92,26 +111,89 @@ def _shares(shares: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, float
 
 
 class LearningRate(Part):
-    """A peak, a linear warm-up to it, and a shape that leads from it to ``floor`` × peak at the stage's end."""
+    """A peak, a linear warm-up to it, and a shape that leads from it to ``floor`` × peak at the stage's end.
+
+    ``decay``, ``cooldown`` and ``plateau`` belong to the shapes that have such parts. With ``rewarm: false`` there is
+    no warm-up and no peak: the stage begins at the rate that the one before ended with, if that is not 0. The embedding
+    matrices may have a peak of their own, ``embeddings``; it follows the same shape.
+    """
 
     schedule: str = "cosine"
-    peak: Annotated[float, Field(gt=0, lt=1)]
+    peak: Annotated[float, Field(gt=0, lt=1)] | None = None
+    embeddings: Annotated[float, Field(gt=0, lt=1)] | None = None
     warmup: Length = 0.05
+    rewarm: bool = True
     floor: Fraction = 0.033
+    decay: Length | None = None
+    cooldown: Length | None = None
+    plateau: Fraction | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_warmup_without_rewarm(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("rewarm") is False and "warmup" not in data:
+            return data | {"warmup": 0}
+        return data
+
+    @model_validator(mode="after")
+    def _one_beginning(self) -> "LearningRate":
+        if self.rewarm and self.peak is None:
+            raise ValueError("peak is needed (or rewarm: false, to go on at the rate that the stage before ended with)")
+        if not self.rewarm and (self.peak is not None or self.warmup):
+            raise ValueError("with rewarm: false the rate begins where the stage before ended: no peak, no warmup")
+        return self
 
 
 class Optimizer(Part):
-    """AdamW (arXiv 1711.05101) with the constants of arXiv 2506.00288's released configuration.
+    """The optimiser, with the constants of arXiv 2506.00288's released configuration for AdamW (arXiv 1711.05101).
 
-    Tables of embeddings are never decayed while only some of their rows learn.
+    Tables of embeddings are never decayed while only some of their rows learn. With ``start: carry`` the moments of
+    what the stage before trained too go on, row by row, each with the steps that it has made; everything else begins
+    with none, as with ``fresh``.
     """
 
+    name: str = "adamw"
+    start: Literal["fresh", "carry"] = "fresh"
     betas: tuple[Beta, Beta] = (0.9, 0.95)
     eps: Annotated[float, Field(gt=0)] = 1e-8
+    momentum: Beta | None = None
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
     clip: Annotated[float, Field(gt=0)] = 1.0
 
     _tuple = field_validator("betas", mode="before")(as_tuple)
+
+
+class Alarms(Part):
+    """What follows a step that looks wrong.
+
+    A loss or gradient that is not finite is never learned from; ``bad_steps`` of them in a row stop the stage. A spike
+    is a loss or gradient more than ``sigmas`` standard deviations above the mean of the last ``window`` steps; it is
+    noted, its update is left out, or the stage stops.
+    """
+
+    spikes: Literal["log", "skip", "stop"] = "log"
+    sigmas: Annotated[float, Field(gt=0)] = 6.0
+    window: Annotated[int, Field(ge=8)] = 128
+    bad_steps: Annotated[int, Field(ge=1)] = 3
+
+
+class Layers(Part):
+    """So many layers at either end of the model; ``also`` names what else trains, in the words of a stage's ``train``.
+
+    Two layers at each end, with the embeddings, are what arXiv 2406.11477 trains on few texts.
+    """
+
+    top_layers: Annotated[int, Field(ge=0)] = 0
+    bottom_layers: Annotated[int, Field(ge=0)] = 0
+    also: tuple[str, ...] = ()
+
+    _tuple = field_validator("also", mode="before")(as_tuple)
+
+    @model_validator(mode="after")
+    def _some(self) -> "Layers":
+        if not self.top_layers + self.bottom_layers:
+            raise ValueError("top_layers and bottom_layers are both 0; a list of words says the same")
+        return self
 
 
 class Batch(Part):
@@ -141,16 +223,32 @@ class Batch(Part):
         return self.tokens // self.sequence_length
 
 
+def _kind_of_train(value: Any) -> str:
+    return "word" if isinstance(value, str) else "layers" if isinstance(value, dict | Layers) else "list"
+
+
+Train = Annotated[
+    Annotated[str, Tag("word")] | Annotated[tuple[str, ...], Tag("list")] | Annotated[Layers, Tag("layers")],
+    Discriminator(_kind_of_train),
+]
+
+
 class Stage(Part):
     """One stage: what trains, on which mix, for how many tokens, how fast.
 
-    ``train`` is ``all``, ``embeddings`` (every row of the input and output matrices), ``new_embeddings`` (the rows
-    of new tokens only), or a list of patterns over parameter names. ``guards`` are registered guards against
-    forgetting, called in their order before gradients are clipped.
+    ``train`` is a word, a list of words and of patterns over parameter names (``*.layers.0.*``), or layers at the ends
+    (``{top_layers: 2, bottom_layers: 2, also: [embeddings]}``). The words:
+
+    - ``all``; ``body``, everything but the embedding matrices;
+    - ``embeddings``, ``input_embeddings``, ``output_embeddings``, with every row (one matrix where they are tied);
+    - ``new_embeddings``, ``new_input_embeddings``, ``new_output_embeddings``, only the rows of new tokens;
+    - ``blocks``, the blocks that were inserted into the model.
+
+    ``guards`` are registered guards against forgetting, called in their order before gradients are clipped.
     """
 
     name: Name
-    train: str | tuple[str, ...] = "all"
+    train: Train = "all"
     tokens: Annotated[TokenCount, Field(gt=0)]
     mix: MixSpec
     lr: LearningRate
@@ -158,6 +256,9 @@ class Stage(Part):
     optimizer: Optimizer = Optimizer()
     ema: Ema | None = None
     guards: tuple[Choice, ...] = ()
+    z_loss: Annotated[float, Field(ge=0)] = 0.0
+    extra_heads: Annotated[int, Field(ge=0, le=8)] = 0
+    alarms: Alarms = Alarms()
     checkpoint_every: Length = 0.25
 
     _tuple = field_validator("guards", mode="before")(as_tuple)
@@ -173,9 +274,9 @@ class Stage(Part):
     @field_validator("train", mode="before")
     @classmethod
     def _known_word(cls, value: Any) -> Any:
-        if isinstance(value, str) and value not in _TRAIN_WORDS:
-            known = ", ".join(_TRAIN_WORDS)
-            raise ValueError(f"{value!r} is not one of {known}, nor a list of patterns{nearest(value, _TRAIN_WORDS)}")
+        if isinstance(value, str) and value not in TRAIN_WORDS:
+            known = ", ".join(TRAIN_WORDS)
+            raise ValueError(f"{value!r} is not one of {known}, nor a list of patterns{nearest(value, TRAIN_WORDS)}")
         if value in ([], ()):
             raise ValueError("an empty list of patterns trains nothing")
         return as_tuple(value)
@@ -184,6 +285,19 @@ class Stage(Part):
     def is_guarded(self) -> bool:
         """Whether an average or a guard holds the stage's weights near where they were; the control counts as one."""
         return self.ema is not None or bool(self.guards)
+
+    @property
+    def trains(self) -> tuple[str, ...]:
+        """The words and patterns of ``train``, with layers at the ends as ``top_layers:2``."""
+        if isinstance(self.train, Layers):
+            ends = {"top_layers": self.train.top_layers, "bottom_layers": self.train.bottom_layers}
+            return (*(f"{side}:{count}" for side, count in ends.items() if count), *self.train.also)
+        return (self.train,) if isinstance(self.train, str) else self.train
+
+    @property
+    def trains_new_rows(self) -> bool:
+        """Whether rows of new tokens are chosen by themselves."""
+        return any(word.startswith("new_") and word in TRAIN_WORDS for word in self.trains)
 
     @property
     def num_steps(self) -> int:

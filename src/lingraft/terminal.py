@@ -131,7 +131,7 @@ def show_plan(plan: "Plan", console: Console) -> None:
     console.print(_corpora_table(plan))
     console.print(_stages_table(plan))
     for outline in plan.stages:
-        console.print(_course_table(outline.stage.name, outline.mix, outline.rates))
+        console.print(_course_table(outline.stage.name, outline.mix, outline.rates, outline.table_rates))
     for warning in plan.warnings:
         console.print(f"[yellow]warning:[/yellow] {_plain(warning)}", highlight=False)
 
@@ -217,7 +217,7 @@ def _stages_table(plan: "Plan") -> Table:
     for outline in plan.stages:
         stage = outline.stage
         table.add_column(_plain(stage.name), justify="right")
-        trains = stage.train if isinstance(stage.train, str) else ", ".join(stage.train)
+        trains = ", ".join(stage.trains)
         average, halves, start = outline.averaging
         columns.append(
             {
@@ -244,7 +244,9 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def _course_table(name: str, mix: Sequence[dict[str, float]], rates: Sequence[float]) -> Table:
+def _course_table(
+    name: str, mix: Sequence[dict[str, float]], rates: Sequence[float], table_rates: Sequence[float]
+) -> Table:
     table = Table(title=f"{_plain(name)} over time", title_justify="left")
     table.add_column("")
     points = [point for point in range(len(rates)) if point % 2 == 0 or point == 1]
@@ -253,4 +255,6 @@ def _course_table(name: str, mix: Sequence[dict[str, float]], rates: Sequence[fl
     for corpus in dict.fromkeys(name for mixture in mix for name in mixture):
         table.add_row(_plain(corpus), *(f"{mix[point].get(corpus, 0):.0%}" for point in points))
     table.add_row("rate", *(f"{rates[point]:.1e}" for point in points))
+    if table_rates != rates:
+        table.add_row("rate of embeddings", *(f"{table_rates[point]:.1e}" for point in points))
     return table

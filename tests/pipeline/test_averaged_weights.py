@@ -10,10 +10,11 @@ import torch
 from lingraft.model import export
 from lingraft.model.base import load_model
 from lingraft.model.locate import describe_base, locate_base
-from lingraft.pipeline import plan as plan_module
 from lingraft.pipeline.adapt import adapt
+from lingraft.pipeline.outline import path_length, stage_memory
 from lingraft.pipeline.plan import make_plan
-from lingraft.pipeline.settings import average_in_words, peak_rate
+from lingraft.pipeline.rates import stage_rates
+from lingraft.pipeline.settings import average_in_words
 from lingraft.pipeline.training import stage_plan
 from lingraft.recipe_file import load_recipe
 from lingraft.run import Run
@@ -135,11 +136,9 @@ def test_the_plan_prints_half_life_and_what_is_left_of_the_start(make_recipe) ->
 
 
 def test_the_control_runs_at_the_rate_that_the_average_amounts_to(make_recipe) -> None:
-    stage = make_recipe("stages.1.ema={kind: lr_matched, decay: 0.9}").stages[1]
-    assert peak_rate(stage) == pytest.approx(0.1 * stage.lr.peak)
     recipe = make_recipe("stages.1.ema={kind: lr_matched, decay: 0.9}")
-    assert stage_plan(recipe, stage).peak_rate == peak_rate(stage)
-    assert stage_plan(recipe, stage).companions == ()
+    assert stage_plan(recipe, 1).peak_rate == pytest.approx(0.1 * recipe.stages[1].lr.peak)
+    assert stage_plan(recipe, 1).companions == ()
 
 
 def test_o60_the_plan_counts_one_copy_of_what_learns(make_recipe) -> None:
@@ -147,18 +146,22 @@ def test_o60_the_plan_counts_one_copy_of_what_learns(make_recipe) -> None:
 
     def bytes_with(*overrides: str) -> int:
         recipe = make_recipe(*overrides)
-        return plan_module._memory(recipe, base, recipe.stages[1], 1000, 1000, 50)
+        return stage_memory(recipe, base, recipe.stages[1], 1000, 1000, 50)
 
     for kind in ("live", "lookahead", "to_start", "shadow", "uniform"):
         assert bytes_with(f"stages.1.ema={{kind: {kind}}}") - bytes_with() == 4 * 1000
     assert bytes_with("stages.1.ema={kind: lr_matched}") == bytes_with()
 
 
+def path_of(recipe) -> float:
+    return path_length(recipe.stages[1], stage_rates(recipe, 1))
+
+
 def test_o58_much_rate_for_few_tokens_over_many_steps_is_warned_of(make_recipe) -> None:
     """The case's numbers, batch 8 and 100,000 steps at a default-sized rate, and a thousand steps as bad as those."""
     many = ("stages.1.tokens=25600000", "stages.1.batch={tokens: 256, sequence_length: 32}", "stages.1.lr.peak=4e-4")
-    assert plan_module._path(make_recipe(*many).stages[1]) == pytest.approx(100_000 * 4e-4 / 2, rel=0.1)
-    assert plan_module._path(make_recipe(*many, "stages.1.ema={}").stages[1]) == pytest.approx(0.08 * 20, rel=0.1)
+    assert path_of(make_recipe(*many)) == pytest.approx(100_000 * 4e-4 / 2, rel=0.1)
+    assert path_of(make_recipe(*many, "stages.1.ema={}")) == pytest.approx(0.08 * 20, rel=0.1)
     few = ("corpora.eu.max_epochs=1e9", "corpora.en.max_epochs=1e9", "stages.1.tokens=128000", "stages.1.lr.peak=4e-2")
     found = [text for text in make_plan(make_recipe(*few)).warnings if "lr.peak" in text]
     assert len(found) == 1

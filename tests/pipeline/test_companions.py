@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from lingraft.errors import CorpusError, RecipeError
-from lingraft.pipeline import plan as plan_module
 from lingraft.pipeline.companions import SourceReader
 from lingraft.pipeline.guard_plan import guard_copies
+from lingraft.pipeline.outline import stage_memory
 from lingraft.pipeline.plan import make_plan
 
 
@@ -71,5 +71,5 @@ def test_the_plan_counts_what_guards_hold_and_takes_them_for_a_guard(make_recipe
     assert guard_copies(recipe.stages[1]) == 3
     plan = make_plan(recipe)
     assert not [text for text in plan.warnings if "no en text" in text]
-    plain = plan_module._memory(make_recipe(), plan.base, make_recipe().stages[1], 1000, 1000, 50)
-    assert plan_module._memory(recipe, plan.base, recipe.stages[1], 1000, 1000, 50) - plain == 3 * 4 * 1000
+    plain = stage_memory(make_recipe(), plan.base, make_recipe().stages[1], 1000, 1000, 50)
+    assert stage_memory(recipe, plan.base, recipe.stages[1], 1000, 1000, 50) - plain == 3 * 4 * 1000

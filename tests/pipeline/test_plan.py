@@ -14,6 +14,7 @@ import pytest
 from lingraft.corpus import Document, is_held_out
 from lingraft.errors import CorpusError, LingraftError, ModelError, RecipeError, VocabularyError
 from lingraft.pipeline import plan as plan_module
+from lingraft.pipeline.outline import stage_memory
 from lingraft.pipeline.plan import make_plan
 from lingraft.pipeline.prepare import prepare_corpora
 from lingraft.pipeline.progress import Silent
@@ -179,7 +180,7 @@ def test_weights_that_learn_by_hand(make_recipe, tied_folder, untied_folder, tra
 def test_memory_by_hand(make_recipe, overrides, stepped, copies, kept):
     recipe = make_recipe(*overrides)
     base = dataclasses.replace(make_plan(recipe).base, hidden_size=100, num_layers=10)
-    counted = plan_module._memory(recipe, base, recipe.stages[1], 1000, stepped, 50)
+    counted = stage_memory(recipe, base, recipe.stages[1], 1000, stepped, 50)
     # Weights; gradient and two moments (and the anchor); 4 sequences of 32 tokens kept; a chunk of 512 logits, thrice.
     assert counted == 4 * 1000 + 4 * stepped * copies + 4 * 32 * 100 * 10 * kept + 512 * 50 * 4 * 3
 

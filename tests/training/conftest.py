@@ -58,6 +58,7 @@ class Trial:
     fingerprints: Mapping[str, str] = field(default_factory=lambda: {"recipe": "r"})
     reports: list[StepReport] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    carried: Mapping[str, torch.Tensor] | None = None
     model: Any = None
     still: int = -1
 
@@ -82,7 +83,7 @@ class Trial:
         trainable = choose_trainable(model, self.train, self.new_ids, NUM_IDS)
         self.still = train_stage(
             model, head(model, head_of(model, NUM_IDS)), trainable, self.loader(), self.plan, self.checkpoints,
-            self.fingerprints, told,
+            self.fingerprints, told, carried=self.carried,
         )  # fmt: skip
         return self
 

@@ -133,7 +133,7 @@ def test_o65_a_checkpoint_cannot_be_made_from_inside_a_measurement_of_the_averag
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stage._Loop, "averages", spying)
         with pytest.raises(CheckpointError, match="averaged"):
-            trial.run(measure_averaged=lambda step: saved[-1].save(trial.checkpoints, step, {}, {}))
+            trial.run(measure_averaged=lambda step: saved[-1].save(step))
     assert not saved[-1].holds_average
 
 

@@ -47,6 +47,44 @@ def test_loss_and_both_gradients_equal_the_full_softmax(chunk: int, options: dic
     assert total.item() == pytest.approx(expected.sum().item(), rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"bias": True}, {"softcap": 2.0}, {"num_ids": 41, "bias": True, "softcap": 5.0}]
+)
+@pytest.mark.parametrize("weight", [1e-4, 0.3])
+def test_the_z_loss_and_its_gradients_equal_autograd_s(options: dict, weight: float) -> None:
+    """arXiv 2204.02311: the sum gets weight · log² Z of every position; the reported losses do not."""
+    hidden, targets, head = problem(**options)
+    total, losses = chunked_cross_entropy(hidden, targets, head, chunk=7, z_loss=weight)
+    total.backward()
+    ours = [hidden.grad, head.weight.grad]
+    hidden.grad = head.weight.grad = None
+    expected = full_losses(hidden, targets, head)
+    log_z = head.logits(hidden).logsumexp(dim=1)
+    (expected.sum() + weight * log_z.square().sum()).backward()
+    torch.testing.assert_close(losses, expected.detach(), atol=1e-5, rtol=1e-5)
+    assert total.item() == pytest.approx((expected.sum() + weight * log_z.square().sum()).item(), rel=1e-6)
+    for one, other in zip(ours, [hidden.grad, head.weight.grad], strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 31, 127, 129, 1000, 32_000])
+def test_o53_vocabularies_of_any_size_agree_with_the_plain_loss(rows: int) -> None:
+    """32,000 ids with soft-capping 1 is the case; the other sizes are no multiples of any block."""
+    generator = torch.Generator().manual_seed(rows)
+    hidden = torch.randn(9, DIM, generator=generator).requires_grad_()
+    weight = torch.randn(rows, DIM, generator=generator).requires_grad_()
+    head, targets = Head(weight, None, 1.0, rows), torch.randint(rows, (9,), generator=generator)
+    total, _ = chunked_cross_entropy(hidden, targets, head, chunk=4)
+    total.backward()
+    ours = [hidden.grad, weight.grad]
+    hidden.grad = weight.grad = None
+    expected = cross_entropy(torch.tanh(hidden @ weight.T), targets, reduction="sum")
+    expected.backward()
+    assert total.item() == pytest.approx(expected.item(), rel=1e-6, abs=1e-6)
+    for one, other in zip(ours, [hidden.grad, weight.grad], strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
 def test_rows_that_no_token_owns_get_no_gradient() -> None:
     hidden, targets, head = problem(num_ids=41)
     chunked_cross_entropy(hidden, targets, head)[0].backward()

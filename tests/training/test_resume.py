@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from lingraft.errors import CheckpointError, InterruptedRunError
+from lingraft.errors import CheckpointError, CorpusError, InterruptedRunError
 from lingraft.training.checkpoint import latest_checkpoint
+from lingraft.training.spikes import AlarmRules
 
 STEPS = 7
 
@@ -43,6 +44,14 @@ SETTINGS = [
     {"tied": True, "train": "new_embeddings"},
     {"tied": False, "train": "new_embeddings", "ema": (0.92, 1)},
     {"tied": False, "train": ["*.layers.1.*"]},
+    {"tied": False, "train": ["new_input_embeddings", "output_embeddings"]},
+    {"tied": True, "train": ["top_layers:1", "embeddings"], "table_factor": 0.1, "z_loss": 1e-2},
+    {"tied": True, "extra_heads": 2, "ema": (0.92, 3)},
+    {"tied": False, "optimizer": "muon"},
+    {"tied": True, "optimizer": "adafactor", "train": "new_embeddings"},
+    {"tied": True, "optimizer": "sgd"},
+    {"tied": True, "schedule": "wsd", "schedule_options": {"decay": 0.4}},
+    {"tied": True, "schedule": "infinite", "floor": 0.1, "alarms": AlarmRules(spikes="skip", window=2, sigmas=0.1)},
 ]
 
 
@@ -173,6 +182,39 @@ def test_a_stop_and_the_same_command_again_give_the_same_bits(make_trial) -> Non
     with pytest.raises(InterruptedRunError):
         trial.run(should_stop=lambda: len(trial.reports) == 3)
     assert trial.run().last_save() == make_trial(ema=(0.92, 3)).run().last_save()
+
+
+def test_a_checkpoint_of_another_trainable_set_is_refused(make_trial) -> None:
+    trial = make_trial(tied=False, train="embeddings")
+    with pytest.raises(KilledError):
+        trial.run(killing(3))
+    trial.train = "new_embeddings"
+    with pytest.raises(CheckpointError, match="it trained other parameters than this stage does"):
+        trial.run()
+
+
+def test_text_that_changed_under_a_checkpoint_is_noticed(make_trial) -> None:
+    """The documents behind a stage are part of its fingerprint; this is the check that the loop itself makes."""
+    trial = make_trial()
+    with pytest.raises(KilledError):
+        trial.run(killing(3))
+    trial.tokens = {name: store.tokens[::-1].copy() for name, store in trial.loader()._stores.items()}
+    with pytest.raises(CorpusError, match="step 3: the next batch is not the one that the checkpoint expects"):
+        trial.run()
+
+
+def test_what_was_carried_from_the_stage_before_comes_back_with_a_checkpoint(make_trial) -> None:
+    """Rows of different age, killed and resumed."""
+    kept: dict = {}
+    make_trial(tied=False, train="new_embeddings").run(finish_optimizer=kept.update)
+    whole, again = make_trial(tied=False), make_trial(tied=False)
+    for trial in (whole, again):
+        trial.carried = kept
+    whole.run()
+    with pytest.raises(KilledError):
+        again.run(killing(3))
+    assert again.run().last_save() == whole.last_save()
+    assert whole.digest() != make_trial(tied=False).run().digest()
 
 
 def test_only_the_newest_two_are_kept(trial) -> None:

@@ -13,6 +13,8 @@ from lingraft.corpus.mixing import Schedule
 from lingraft.errors import FrozenMovedError, InterruptedRunError, TrainingError
 from lingraft.model.base import Head, load_model
 from lingraft.training.checkpoint import latest_checkpoint
+from lingraft.training.companion import Companion
+from lingraft.training.spikes import AlarmRules
 
 STEPS, NUM_OLD, NUM_IDS = 7, 380, 410
 
@@ -51,7 +53,9 @@ def test_training_learns(trial) -> None:
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_step_is_the_same_however_it_is_cut(make_trial, tied: bool) -> None:
     """eps is large, so that what rounding does to a vanishing gradient is not blown up to a whole step."""
-    trials = [make_trial(tied=tied, num_steps=2, micro_batch=n, eps=1e-2).run() for n in (1, 2, 3, 4)]
+    trials = [
+        make_trial(tied=tied, num_steps=2, micro_batch=n, optimizer_options={"eps": 1e-2}).run() for n in (1, 2, 3, 4)
+    ]
     expected = weights_of(trials[-1].model)
     for trial in trials[:-1]:
         for name, weight in weights_of(trial.model).items():
@@ -75,7 +79,9 @@ def test_a_step_is_plain_adamw_on_the_mean_loss(trial) -> None:
 
 
 def test_gradients_are_clipped(make_trial) -> None:
-    loose, tight = (make_trial(num_steps=1, warmup_steps=1, clip=c, eps=1.0).run() for c in (1e9, 1e-4))
+    loose, tight = (
+        make_trial(num_steps=1, warmup_steps=1, clip=c, optimizer_options={"eps": 1.0}).run() for c in (1e9, 1e-4)
+    )
     start = weights_of(load_model(loose.base))
     moved = [
         sum(float((w - start[n]).abs().sum()) for n, w in weights_of(t.model).items() if "norm" in n)
@@ -193,6 +199,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_step_and_nothing_is_saved(tr
         if report.step == 3:
             model.model.norm.weight.data[0] = torch.nan
 
+    trial = trial.with_plan(alarms=AlarmRules(bad_steps=1))
     with pytest.raises(
         TrainingError, match=r"step 4: the loss or the gradient is not finite.*the last checkpoint is sound"
     ):
@@ -233,12 +240,176 @@ def test_measuring_does_not_change_what_is_learnt(make_trial) -> None:
 
 def test_a_first_loss_worse_than_guessing_is_remarked_on(trial) -> None:
     def loud(_, head: Head) -> Head:
-        head.weight.data.mul_(1000)
+        head.weight.data.mul_(3)
         return head
 
     trial.with_plan(num_steps=1, warmup_steps=1).run(head=loud)
     assert "worse than guessing (6.02)" in trial.notes[0]
     assert math.log(NUM_IDS) == pytest.approx(6.016, abs=1e-3)
+
+
+def test_o32_a_first_loss_far_worse_than_guessing_stops_with_a_diagnosis(make_trial) -> None:
+    def loud(_, head: Head) -> Head:
+        head.weight.data.mul_(100)
+        return head
+
+    trial = make_trial(num_steps=3, warmup_steps=1)
+    with pytest.raises(TrainingError, match=r"the first loss is .* far worse than guessing among the 410 .* look at"):
+        trial.run(head=loud)
+    assert [r.step for r in trial.reports] == [1]
+    make_trial(num_steps=3, warmup_steps=1, refuse_bad_start=False).run(head=loud)
+
+
+class Spoiling(Companion):
+    """Puts NaN into the gradient of some steps, as a faulty kernel or a poisoned text would."""
+
+    group = "spoiling"
+
+    def __init__(self, start, steps: set[int], value: float = math.nan) -> None:
+        self.parameters, self.steps, self.value = start.parameters, steps, value
+        self.updates: list[int] = []
+
+    def before_update(self, step: int) -> None:
+        if step in self.steps:
+            for parameter in self.parameters.values():
+                parameter.grad.mul_(self.value)
+
+    def after_update(self, step: int) -> None:
+        self.updates.append(step)
+
+
+def spoiled(make_trial, steps: set[int], value: float = math.nan, **changes):
+    made: list[Spoiling] = []
+
+    def companion(start) -> Spoiling:
+        made.append(Spoiling(start, steps, value))
+        return made[-1]
+
+    return make_trial(companions=(companion,), **changes), made
+
+
+def test_a_step_that_is_not_finite_is_left_out_with_the_ids_of_its_text(make_trial) -> None:
+    trial, made = spoiled(make_trial, {3, 5}, alarms=AlarmRules(bad_steps=2))
+    before: dict[int, str] = {}
+    trial.run(lambda model, report: before.update({report.step: trial.digest()}))
+    assert [r.step for r in trial.reports] == [1, 2, 3, 4, 5, 6, 7]
+    assert (before[3], before[5]) == (before[2], before[4])
+    assert len(set(before.values())) == 5
+    assert made[0].updates == [1, 2, 4, 6, 7]
+    assert [r.alarm.kind for r in trial.reports if r.alarm] == ["non_finite"] * 2
+    listed = trial.loader().batch(2).describe()
+    assert listed.count("eu ") == 3
+    notes = [note for note in trial.notes if "not finite" in note]
+    assert "step 3: the loss or the gradient is not finite (loss " in notes[0]
+    assert f"sequences {listed}; the update is left out" in notes[0]
+
+
+def test_so_many_bad_steps_in_a_row_stop_the_stage(make_trial) -> None:
+    trial, _ = spoiled(make_trial, {2, 4, 5, 6}, alarms=AlarmRules(bad_steps=3))
+    with pytest.raises(TrainingError, match=r"step 6: .* for 3 steps in a row; sequences (eu|en) .*not made"):
+        trial.run()
+    found, _ = latest_checkpoint(trial.checkpoints, trial.fingerprints)
+    assert found.step == 4
+    assert all(bool(t.isfinite().all()) for t in found.tensors("model").values())
+
+
+@pytest.mark.parametrize(("action", "updates"), [("log", [*range(1, 13)]), ("skip", [*range(1, 11), 12])])
+def test_a_spike_is_noted_or_left_out(make_trial, action: str, updates: list[int]) -> None:
+    settings = {"num_steps": 12, "alarms": AlarmRules(spikes=action, window=8), "checkpoint_at": frozenset()}
+    trial, made = spoiled(make_trial, {11}, 100.0, **settings)
+    trial.run()
+    assert made[0].updates == updates
+    assert [(r.step, r.alarm.kind) for r in trial.reports if r.alarm] == [(11, "spike")]
+    assert "the gradient's norm is" in trial.notes[-1]
+
+
+def test_a_spike_may_stop_the_stage(make_trial) -> None:
+    trial, _ = spoiled(make_trial, {11}, 100.0, num_steps=12, alarms=AlarmRules(spikes="stop", window=8))
+    with pytest.raises(TrainingError, match=r"step 11: the gradient's norm is .*σ above the mean"):
+        trial.run()
+
+
+def test_tables_may_learn_at_a_rate_of_their_own(make_trial) -> None:
+    """SGD moves in proportion to its rate: body as before, tables by a tenth."""
+    settings = {"num_steps": 1, "warmup_steps": 1, "clip": 1e9, "weight_decay": 0.0, "optimizer": "sgd"}
+    same, tenth = (make_trial(tied=False, table_factor=factor, **settings).run() for factor in (1.0, 0.1))
+    start = weights_of(load_model(same.base))
+    for name, weight in weights_of(tenth.model).items():
+        share = 0.1 if name in ("model.embed_tokens.weight", "lm_head.weight") else 1.0
+        torch.testing.assert_close(weight - start[name], share * (weights_of(same.model)[name] - start[name]))
+
+
+@pytest.mark.parametrize(
+    ("train", "moving", "only_new"),
+    [
+        (["new_input_embeddings"], {"model.embed_tokens.weight"}, {"model.embed_tokens.weight"}),
+        (["new_output_embeddings"], {"lm_head.weight"}, {"lm_head.weight"}),
+        (
+            ["new_input_embeddings", "output_embeddings"],
+            {"model.embed_tokens.weight", "lm_head.weight"},
+            {"model.embed_tokens.weight"},
+        ),
+    ],
+)
+def test_o34_each_side_of_an_untied_model_freezes_its_own_rows(make_trial, train, moving, only_new) -> None:
+    trial = make_trial(tied=False, train=train, weight_decay=0.5).run()
+    start, now = weights_of(load_model(trial.base)), weights_of(trial.model)
+    assert {name for name in now if not torch.equal(start[name], now[name])} == moving
+    for name in moving:
+        moved = (start[name] != now[name]).any(dim=1)
+        assert bool(moved[NUM_OLD:NUM_IDS].any())
+        assert bool(moved[:NUM_OLD].any()) == (name not in only_new)
+
+
+def test_the_z_loss_shrinks_the_normaliser(make_trial) -> None:
+    """With a weight of 1 it outweighs the rest, and log Z falls."""
+    plain, shrunk = (make_trial(num_steps=30, z_loss=weight).run() for weight in (0.0, 1.0))
+    batch = torch.from_numpy(plain.loader().batch(0).tokens[:, :-1])
+    with torch.no_grad():
+        sizes = [t.model.eval()(batch).logits[..., :NUM_IDS].logsumexp(-1).abs().mean() for t in (plain, shrunk)]
+    assert sizes[1] < 0.8 * sizes[0]
+
+
+def test_a_stop_while_measuring_is_saved_and_the_measurement_made_up_for(make_trial) -> None:
+    """A measurement that was due where a stage was saved is not forgotten."""
+    seen: list[int] = []
+
+    def stopped(model, step: int) -> None:
+        raise InterruptedRunError("stopped")
+
+    trial = make_trial(measure_at=frozenset({3, 7}))
+    with pytest.raises(
+        InterruptedRunError, match=r"stage 'trial' after step 3 of 7, before it was measured; it is sav"
+    ):
+        trial.run(measure=stopped)
+    trial.run(measure=lambda model, step: seen.append(step))
+    assert seen == [3, 7]
+    assert [r.step for r in trial.reports] == [1, 2, 3, 4, 5, 6, 7]
+    assert trial.digest() == make_trial().run().digest()
+
+
+def test_a_stop_in_the_last_measurement_is_made_up_for_too(make_trial) -> None:
+    seen: list[int] = []
+
+    def stopped(model, step: int) -> None:
+        raise InterruptedRunError("stopped")
+
+    trial = make_trial(measure_at=frozenset({7}))
+    with pytest.raises(InterruptedRunError, match="after step 7 of 7, before it was measured"):
+        trial.run(measure=stopped)
+    trial.run(measure=lambda model, step: seen.append(step))
+    assert (seen, len(trial.reports)) == ([7], 7)
+
+
+def test_a_stop_that_comes_while_saving_is_heard(make_trial) -> None:
+    trial, asked = make_trial(checkpoint_at=frozenset({2})), []
+
+    def should_stop() -> bool:
+        asked.append(len(trial.reports))
+        return asked == [1, 2, 2]
+
+    with pytest.raises(InterruptedRunError, match="after step 2 of 7; it is saved"):
+        trial.run(should_stop=should_stop)
 
 
 def test_bf16_trains_and_keeps_weights_in_fp32(trial) -> None:
@@ -272,7 +443,9 @@ def test_o51_labels_are_chosen_by_document_and_an_end_token_is_learned_like_any_
 @pytest.mark.parametrize("isolate", [False, True])
 def test_a_step_over_documents_is_the_same_however_it_is_cut(make_trial, isolate: bool) -> None:
     """Rows have different numbers of labels that count, and every label weighs the same."""
-    trials = [make_trial(num_steps=2, micro_batch=n, eps=1e-2, isolate=isolate) for n in (1, 3, 4)]
+    trials = [
+        make_trial(num_steps=2, micro_batch=n, optimizer_options={"eps": 1e-2}, isolate=isolate) for n in (1, 3, 4)
+    ]
     for trial in trials:
         trial.lengths = (3, 30, 5, 2, 2, 2, 2, 2, 90, 1)
         trial.run()

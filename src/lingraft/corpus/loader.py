@@ -43,11 +43,17 @@ class Batch:
             padded, so no label is ever masked for being equal to a pad or end token.
         documents: the number of each token's document in its row, from 0.
         corpora: the corpus of each row.
+        places: the sequence of its corpus that each row is, counted from 0 where the corpus begins.
     """
 
     tokens: Int[np.ndarray, "batch position_1"]
     documents: Int[np.ndarray, "batch position_1"]
     corpora: tuple[str, ...]
+    places: tuple[int, ...] = ()
+
+    def describe(self) -> str:
+        """Return which sequences these are, as in ``eu 12, eu 7, en 3``, so that a suspicious one can be looked up."""
+        return ", ".join(f"{name} {place}" for name, place in zip(self.corpora, self.places, strict=False))
 
     @property
     def counts(self) -> Bool[np.ndarray, "batch position"]:
@@ -145,12 +151,14 @@ class SequenceLoader:
         first = step * self._sequences + rank * size
         columns = self._mix.slots(first, first + size)
         next_of = self._taken(first)
-        rows = []
-        for column in columns.tolist():
-            rows.append(self._sequence(self._mix.corpora[column], int(next_of[column])))
+        corpora = tuple(self._mix.corpora[column] for column in columns)
+        places = []
+        for column, name in zip(columns.tolist(), corpora, strict=True):
+            places.append(self._place(name, int(next_of[column])))
             next_of[column] += 1
+        rows = [self._sequence(name, place) for name, place in zip(corpora, places, strict=True)]
         tokens, documents = (np.stack(part).astype(np.int64) for part in zip(*rows, strict=True))
-        return Batch(tokens, documents, tuple(self._mix.corpora[column] for column in columns))
+        return Batch(tokens, documents, corpora, tuple(places))
 
     def consumed(self, step: int) -> dict[str, int]:
         """Return corpus → tokens taken when ``step`` steps are done, earlier stages included."""
@@ -198,11 +206,14 @@ class SequenceLoader:
         batch = self.batch(step)
         return hashlib.sha256(batch.tokens.tobytes() + batch.documents.tobytes()).hexdigest()
 
-    def _sequence(self, name: str, index: int) -> tuple[np.ndarray, np.ndarray]:
+    def _place(self, name: str, index: int) -> int:
+        """Return which sequence of a corpus is read as its ``index``-th."""
         size = self._sizes[name]
         epoch, position = divmod(index, size)
-        tile = permuted(position, size, self._key(name, epoch))
-        begin, end = tile * self._length, (tile + 1) * self._length + 1
+        return permuted(position, size, self._key(name, epoch))
+
+    def _sequence(self, name: str, place: int) -> tuple[np.ndarray, np.ndarray]:
+        begin, end = place * self._length, (place + 1) * self._length + 1
         store = self._stores[name]
         return store.tokens[begin:end], _documents_between(store.document_ends, begin, end)
 

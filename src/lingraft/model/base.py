@@ -28,7 +28,7 @@ __all__ = [
     "hidden_states",
     "is_tied",
     "load_model",
-    "parameter_names",
+    "model_without_weights",
     "quiet_transformers",
 ]
 
@@ -102,13 +102,13 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> nn.Module:
     return loaded
 
 
-def parameter_names(folder: Path) -> list[str]:
-    """Return the names of a model's parameters, from its configuration alone."""
+def model_without_weights(folder: Path) -> nn.Module:
+    """Return a model that has its parameters' names and shapes, from its configuration alone, and takes no memory."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with quiet_transformers(), torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder, local_files_only=True))
-    return [name for name, _ in model.named_parameters()]
+        model: nn.Module = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder, local_files_only=True))
+    return model
 
 
 def convert_gguf(path: Path, folder: Path) -> None:

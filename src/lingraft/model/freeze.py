@@ -3,29 +3,39 @@
 import fnmatch
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from lingraft.errors import FrozenMovedError, TrainingError, nearest
+from lingraft.errors import FrozenMovedError, ModelError, TrainingError, nearest
+from lingraft.model.locate import read_json_object
 
 __all__ = [
+    "BLOCKS_RECORD",
+    "ModelParts",
     "Trainable",
     "choose_trainable",
+    "chosen_names",
     "frozen_digests",
+    "inserted_blocks",
     "kind_of",
     "other_rows",
+    "parts_of",
     "prove_frozen",
     "row_digests",
     "row_index",
     "weights_digest",
 ]
+
+BLOCKS_RECORD = "lingraft_blocks.json"
 
 
 def row_index(ids: Sequence[int]) -> slice | Int[Tensor, "rows"]:
@@ -53,17 +63,20 @@ class Trainable:
     Attributes:
         names: parameters that receive gradients.
         tables: names of the embedding matrices (input, and output if untied).
-        new_rows: for embedding matrices, the only rows that may move, ascending; empty when every row may.
+        new_rows: the only rows that may move of the matrices in ``partial``, ascending; empty when there are none.
         num_ids: where ``new_rows`` are given, the ids that the tokenizer owns; rows from here on are padding.
+        partial: embedding matrices of which only ``new_rows`` may move.
     """
 
     names: tuple[str, ...]
     tables: tuple[str, ...]
     new_rows: tuple[int, ...] = ()
     num_ids: int = 0
+    partial: tuple[str, ...] = ()
 
     @cached_property
-    def _new(self) -> slice | Tensor:
+    def new_index(self) -> slice | Tensor:
+        """What picks the new rows out of a matrix."""
         return row_index(self.new_rows)
 
     @cached_property
@@ -72,48 +85,180 @@ class Trainable:
         borders = [-1, *self.new_rows, self.num_ids]
         return [(before + 1, after) for before, after in pairwise(borders) if after > before + 1]
 
-    def mask_gradients(self, parameters: dict[str, nn.Parameter]) -> None:
+    def mask_gradients(self, parameters: Mapping[str, nn.Parameter]) -> None:
         """Zero the gradients of rows that must not move.
 
         What may move is set aside and put back, so the cost is that of one pass over the matrix wherever the new rows
         lie, and the memory that of the new rows.
         """
-        for name in self.tables if self.new_rows else ():
+        for name in self.partial:
             if (gradient := parameters[name].grad) is not None:
-                kept = gradient[self._new].clone()
-                gradient.zero_()
-                gradient[self._new] = kept
+                self.keep_new_rows(name, gradient)
+
+    def keep_new_rows(self, name: str, tensor: Tensor) -> None:
+        """Zero the rows of a tensor that belong to rows of parameter ``name`` that must not move."""
+        if name in self.partial:
+            kept = tensor[self.new_index].clone()
+            tensor.zero_()
+            tensor[self.new_index] = kept
+
+    def describe(self) -> dict[str, Any]:
+        """Return what trains as plain values: a checkpoint is of the same trainable set or of another stage."""
+        return {"names": list(self.names), "partial": list(self.partial), "new_rows": list(self.new_rows)}
 
 
-def choose_trainable(model: nn.Module, train: str | Sequence[str], new_ids: Sequence[int], num_ids: int) -> Trainable:
+@dataclass(frozen=True)
+class ModelParts:
+    """The names of a model's parameters, and which of them have a role of their own.
+
+    Attributes:
+        names: all parameters, in the model's order.
+        input_table: the input matrix.
+        output_table: the output matrix; the same name where the two are tied.
+        blocks: module names of inserted blocks, as ``model.layers.4``.
+    """
+
+    names: tuple[str, ...]
+    input_table: str
+    output_table: str
+    blocks: tuple[str, ...] = ()
+
+    @cached_property
+    def tables(self) -> tuple[str, ...]:
+        """The embedding matrices, one name where they are tied."""
+        return tuple(dict.fromkeys((self.input_table, self.output_table)))
+
+    @cached_property
+    def layers(self) -> tuple[str, ...]:
+        """The module names of the layers, bottom first: the longest list of numbered modules there is."""
+        found: dict[str, set[int]] = {}
+        for name in self.names:
+            if match := re.match(r"(.*?)\.(\d+)\.", name):
+                found.setdefault(match[1], set()).add(int(match[2]))
+        if not found:
+            return ()
+        prefix = max(found, key=lambda name: len(found[name]))
+        return tuple(f"{prefix}.{number}" for number in sorted(found[prefix]))
+
+
+def parts_of(model: nn.Module, blocks: Sequence[str] = ()) -> ModelParts:
+    """Return the parts of a causal language model; ``blocks`` are the module names of inserted blocks."""
+    given: Any = model
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    read, spoken = names[id(given.get_input_embeddings().weight)], names[id(given.get_output_embeddings().weight)]
+    return ModelParts(tuple(names.values()), read, spoken, tuple(blocks))
+
+
+def inserted_blocks(folder: Path) -> tuple[str, ...]:
+    """Return the module names of the blocks that were inserted into the model in a folder, by the record beside it.
+
+    The record is ``lingraft_blocks.json``, ``{"inserted": ["model.layers.4", …]}``; without one there are none.
+
+    Raises:
+        ModelError: the record cannot be read.
+    """
+    path = folder / BLOCKS_RECORD
+    if not path.exists():
+        return ()
+    found = read_json_object(path).get("inserted")
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise ModelError(f"{path}: 'inserted' must be a list of module names, not {found!r}")
+    return tuple(found)
+
+
+def chosen_names(parts: ModelParts, train: str | Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the parameters that some words and patterns choose, and those of them of which only new rows may move.
+
+    A matrix that one word chooses whole and another by its new rows trains whole.
+
+    Args:
+        parts: of the model.
+        train: words that :class:`lingraft.recipe.Stage` explains, ``top_layers:N``, ``bottom_layers:N``, and patterns.
+
+    Raises:
+        TrainingError: a pattern matches nothing, there are no inserted blocks, or fewer layers than are asked for.
+    """
+    whole: set[str] = set()
+    rows: set[str] = set()
+    for word in [train] if isinstance(train, str) else train:
+        if word in _ROWS_OF:
+            rows.update(_ROWS_OF[word](parts))
+        else:
+            whole.update(_whole_names(parts, word))
+    names = tuple(name for name in parts.names if name in whole or name in rows)
+    return names, tuple(name for name in parts.tables if name in rows and name not in whole)
+
+
+_ROWS_OF: Mapping[str, Callable[[ModelParts], tuple[str, ...]]] = {
+    "new_embeddings": lambda parts: parts.tables,
+    "new_input_embeddings": lambda parts: (parts.input_table,),
+    "new_output_embeddings": lambda parts: (parts.output_table,),
+}
+_WHOLE: Mapping[str, Callable[[ModelParts], tuple[str, ...]]] = {
+    "all": lambda parts: parts.names,
+    "body": lambda parts: tuple(name for name in parts.names if name not in parts.tables),
+    "embeddings": lambda parts: parts.tables,
+    "input_embeddings": lambda parts: (parts.input_table,),
+    "output_embeddings": lambda parts: (parts.output_table,),
+}
+
+
+def _whole_names(parts: ModelParts, word: str) -> tuple[str, ...]:
+    if word in _WHOLE:
+        return _WHOLE[word](parts)
+    if word == "blocks":
+        if not parts.blocks:
+            raise TrainingError("blocks has nothing to train: no blocks were inserted into this model")
+        return _inside(parts, parts.blocks)
+    side, _, count = word.partition(":")
+    if side in ("top_layers", "bottom_layers"):
+        number = int(count)
+        if number > len(parts.layers):
+            raise TrainingError(f"{side}: {number} layers are asked for, the model has {len(parts.layers)}")
+        return _inside(
+            parts, parts.layers[len(parts.layers) - number :] if side == "top_layers" else parts.layers[:number]
+        )
+    matched = tuple(name for name in parts.names if fnmatch.fnmatchcase(name, word))
+    if not matched:
+        raise TrainingError(f"the pattern {word!r} matches no parameter{nearest(word, parts.names)}")
+    return matched
+
+
+def _inside(parts: ModelParts, modules: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in parts.names if any(name.startswith(f"{module}.") for module in modules))
+
+
+def choose_trainable(
+    model: nn.Module,
+    train: str | Sequence[str],
+    new_ids: Sequence[int],
+    num_ids: int,
+    *,
+    blocks: Sequence[str] = (),
+) -> Trainable:
     """Mark what trains (``requires_grad``) and return it.
 
     Args:
         model: the expanded model.
-        train: ``all``, ``embeddings``, ``new_embeddings``, or patterns (``*.layers.0.*``) over parameter names.
+        train: words and patterns, see :func:`chosen_names`.
         new_ids: ids of the new tokens, ascending; they may lie anywhere among the old ones.
         num_ids: ids of the expanded tokenizer; rows from here on are padding.
+        blocks: module names of inserted blocks, for the word ``blocks``.
 
     Raises:
         TrainingError: nothing would train: no new rows, or a pattern that matches no parameter; ``new_ids`` are not
             ascending ids below ``num_ids``; or single rows are to be frozen of a matrix that is split over processes.
     """
-    parameters = dict(model.named_parameters())
-    tables = _tables(model, parameters)
-    if train == "new_embeddings":
+    parts, parameters = parts_of(model, blocks), dict(model.named_parameters())
+    names, partial = chosen_names(parts, train)
+    if partial:
         _refuse_unusable_rows(new_ids, num_ids)
-        _refuse_split_tables(parameters, tables)
-    if train == "all":
-        names = tuple(parameters)
-    elif train in ("embeddings", "new_embeddings"):
-        names = tables
-    else:
-        names = _matching(parameters, [train] if isinstance(train, str) else train)
+        _refuse_split_tables(parameters, partial)
     for name, parameter in parameters.items():
         parameter.requires_grad_(name in names)
-    if train == "new_embeddings":
-        return Trainable(names, tables, tuple(new_ids), num_ids)
-    return Trainable(names, tables)
+    if partial:
+        return Trainable(names, parts.tables, tuple(new_ids), num_ids, partial)
+    return Trainable(names, parts.tables)
 
 
 def _refuse_unusable_rows(new_ids: Sequence[int], num_ids: int) -> None:
@@ -127,7 +272,7 @@ def _refuse_unusable_rows(new_ids: Sequence[int], num_ids: int) -> None:
         )
 
 
-def _refuse_split_tables(parameters: dict[str, nn.Parameter], tables: Sequence[str]) -> None:
+def _refuse_split_tables(parameters: Mapping[str, nn.Parameter], tables: Sequence[str]) -> None:
     """Refuse to freeze single rows where a matrix, or the training, is split over processes.
 
     The mask counts rows from the first row of the matrix; the part that one process holds begins elsewhere, so the mask
@@ -150,25 +295,13 @@ def _refuse_split_tables(parameters: dict[str, nn.Parameter], tables: Sequence[s
         )
 
 
-def _tables(model: Any, parameters: dict[str, nn.Parameter]) -> tuple[str, ...]:
-    held = [module.weight for module in (model.get_input_embeddings(), model.get_output_embeddings())]
-    return tuple(name for name, parameter in parameters.items() if any(parameter is weight for weight in held))
-
-
-def _matching(parameters: dict[str, nn.Parameter], patterns: Sequence[str]) -> tuple[str, ...]:
-    for pattern in patterns:
-        if not fnmatch.filter(parameters, pattern):
-            raise TrainingError(f"the pattern {pattern!r} matches no parameter{nearest(pattern, parameters)}")
-    return tuple(name for name in parameters if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns))
-
-
 def frozen_digests(model: nn.Module, trainable: Trainable) -> dict[str, str]:
     """Return the SHA-256 of everything that must not move: whole parameters, and the old and padding rows of tables."""
     digests = {}
     for name, parameter in model.named_parameters():
         if name not in trainable.names:
             digests[name] = row_digests(parameter)
-        elif name in trainable.tables and trainable.new_rows:
+        elif name in trainable.partial:
             digests[f"{name}[old rows]"] = row_digests(parameter, trainable._old_runs)
             digests[f"{name}[padding rows]"] = row_digests(parameter, [(trainable.num_ids, len(parameter))])
     return digests

@@ -27,7 +27,7 @@ from lingraft.pipeline.training import (
     StageRunner,
     choose_device,
     refuse_changed_weights,
-    refuse_unmatched_patterns,
+    refuse_untrainable_stages,
     stage_folder,
 )
 from lingraft.recipe import Interpolation, Recipe
@@ -126,7 +126,7 @@ def _steps(run: Run, recipe: Recipe, stopper: Stopper, progress: Progress) -> It
     prepare_corpora(run, recipe, progress)
     yield "corpora"
     base = prepare_base(run, recipe, progress)
-    refuse_unmatched_patterns(recipe, base.base_folder)
+    refuse_untrainable_stages(recipe, base.base_folder)
     yield "base"
     expansion = prepare_vocabulary(run, recipe, base.tokenizer, progress)
     yield "vocabulary"

@@ -154,11 +154,12 @@ def _taste(kitchen: _Kitchen, pair: InitPair) -> Tasting:
 
     measure(0)
     plan = replace(
-        stage_plan(recipe, stage),
+        stage_plan(recipe, 0),
         name=f"bakeoff/{pair.label}",
         num_steps=steps,
         warmup_steps=max(1, steps // 10),
         checkpoint_at=frozenset(),
+        refuse_bad_start=False,
         measure_at=frozenset(max(1, round(point * steps)) for point in _POINTS),
     )
     mix = stage_mix(recipe, 0, {name: store.num_tokens for name, store in kitchen.stores.items()})
@@ -166,7 +167,7 @@ def _taste(kitchen: _Kitchen, pair: InitPair) -> Tasting:
     loader = SequenceLoader(
         kitchen.stores, mix, sequences=batch.sequences, sequence_length=batch.sequence_length, seed=recipe.seed
     )
-    trainable = choose_trainable(model, stage.train, expansion.new_ids, expansion.new.num_ids)
+    trainable = choose_trainable(model, stage.trains, expansion.new_ids, expansion.new.num_ids)
     callbacks = StageCallbacks(
         on_step=lambda _report: None,
         measure=measure,

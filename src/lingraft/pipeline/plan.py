@@ -1,12 +1,9 @@
 """What a recipe will do, before anything is loaded: stages, tokens, passes, rates, memory, time, warnings."""
 
 import os
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
 
 from lingraft.batching import first_bytes
 from lingraft.corpus import Document, Rejects, clean, find_files, read_files
@@ -17,41 +14,30 @@ from lingraft.errors import ModelError, RecipeError, VocabularyError
 from lingraft.model.locate import BaseDescription, describe_base, locate_base
 from lingraft.pipeline.guard_plan import guard_copies
 from lingraft.pipeline.init_plan import init_needs
+from lingraft.pipeline.outline import StageOutline, outline_stage, product_rate
+from lingraft.pipeline.rates import refuse_unusable_optimizer, stage_rates
 from lingraft.pipeline.settings import (
     DocumentTokens,
-    average_in_words,
     document_tokens,
     needed_tokens,
-    peak_rate,
     refuse_too_many_epochs,
     refuse_unmeasurable,
     stage_schedule,
-    warmup_steps,
 )
 from lingraft.pipeline.tracking import refuse_unusable_trackers
 from lingraft.pipeline.vocabulary_plan import VocabularyPlan, num_rows, plan_vocabulary
 from lingraft.quantities import format_tokens
-from lingraft.recipe import Recipe, Stage
-from lingraft.training.learning_rate import learning_rate, lr_schedules
+from lingraft.recipe import Recipe
 from lingraft.vocabulary import needs_patch, refuse_unexpandable
 
-__all__ = ["CorpusPlan", "Plan", "StageOutline", "make_plan"]
+__all__ = ["CorpusPlan", "Plan", "make_plan"]
 
 _SAMPLE_BYTES = 300_000
 _WHOLE_BYTES = 2_000_000
 _PACKED_RATIO = {".gz": 3.0, ".zst": 4.0}
-_POINTS = tuple(n / 10 for n in range(10))
-# Bytes that a layer keeps per token and hidden unit for the backward pass. Of SmolLM2-135M the tensors that autograd
-# saves come to 53 and 78 where all weights learn, to 30 and 51 where the body is frozen; benchmarks/plan_estimates.py
-# holds the whole estimate against a process's peak.
-_KEPT_BYTES = {"bf16": 60, "fp32": 90}
-_KEPT_BYTES_FROZEN = {"bf16": 35, "fp32": 60}
 # Where the rates of a stage add up to more than this, the base is soon gone (4e-4 over 100,000 steps is 20 and
 # more); the runs of arXiv 2506.00288 stay near 0.5.
 _FAR = 3.0
-_CHUNK_BYTES = 512 * 4 * 3
-# What a training step reaches of the fp32 matrix-product rate, measured with SmolLM2-135M on two AVX-512 cores.
-_REACHED = {"bf16": 1.2, "fp32": 0.55}
 
 
 @dataclass(frozen=True)
@@ -72,26 +58,6 @@ class CorpusPlan:
     def epochs(self) -> float:
         """Passes over the corpus, all stages together."""
         return self.needed / self.tokens if self.tokens else 0.0
-
-
-@dataclass(frozen=True)
-class StageOutline:
-    """A stage in numbers: the mix and the rate at ten points of it, the weights that learn, peak bytes and seconds.
-
-    ``averaging`` is the average, its half-life, and what of the start is left at the end, in words; ``path`` the sum of
-    the rates of all steps, which is about the farthest that AdamW can carry a weight.
-    """
-
-    stage: Stage
-    num_steps: int
-    tokens: int
-    mix: tuple[dict[str, float], ...]
-    rates: tuple[float, ...]
-    trainable: int
-    memory_bytes: int
-    seconds: float
-    averaging: tuple[str, str, str]
-    path: float
 
 
 @dataclass(frozen=True)
@@ -122,10 +88,10 @@ def make_plan(recipe: Recipe) -> Plan:
     refuse_unusable_trackers(recipe)
     location = locate_base(recipe.base_model, recipe.revision)
     for index, stage in enumerate(recipe.stages):
-        _refuse_shapeless_rate(stage, index)
+        stage_rates(recipe, index)
+        refuse_unusable_optimizer(recipe, index)
         guard_copies(stage, index)
         stage_schedule(recipe, index, dict.fromkeys(recipe.corpora, 1))
-        _refuse_long_warmup(stage, index)
     samples = {name: _sample(recipe, name) for name in recipe.corpora}
     refuse_unmeasurable(recipe, lambda name: samples[name].holds_out)
     base = describe_base(location)
@@ -147,33 +113,12 @@ def make_plan(recipe: Recipe) -> Plan:
                 recipe, corpus.name, corpus.needed, corpus.tokens, " (estimated)" if corpus.is_estimate else ""
             )
     rows = num_rows(recipe, base)
-    rate = _product_rate()
-    stages = tuple(_outline(recipe, base, index, rows, rate, tokens) for index in range(len(recipe.stages)))
+    rate = product_rate()
+    stages = tuple(outline_stage(recipe, base, index, rows, rate, tokens) for index in range(len(recipe.stages)))
     warnings = (*_vocabulary_warnings(recipe, vocabulary), *_warnings(recipe, corpora, stages))
     return Plan(
         recipe, base, location.public_name, documents, corpora, stages, rows, vocabulary, tuple(needs), warnings
     )
-
-
-def _refuse_shapeless_rate(stage: Stage, index: int) -> None:
-    """Ask a learning-rate schedule once, so that a user's own function that is none is found out here."""
-    where = f"stages.{index}.lr.schedule"
-    shape = lr_schedules.get(stage.lr.schedule, where).function
-    try:
-        value = shape(0.5)
-    except TypeError as error:
-        raise RecipeError(
-            f"{where}: {stage.lr.schedule!r} does not take a progress between 0 and 1: {error}"
-        ) from error
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RecipeError(f"{where}: {stage.lr.schedule!r} must return a number, it returned {value!r}")
-
-
-def _refuse_long_warmup(stage: Stage, index: int) -> None:
-    if warmup_steps(stage) > stage.num_steps:
-        raise RecipeError(
-            f"stages.{index}.lr.warmup: {stage.lr.warmup} is longer than the stage's {stage.tokens} tokens"
-        )
 
 
 def _refuse_ids_beyond_the_matrix(base: BaseDescription) -> None:
@@ -332,78 +277,9 @@ def _plan_corpus(
     )
 
 
-def _outline(
-    recipe: Recipe, base: BaseDescription, index: int, rows: int, rate: float, sizes: Mapping[str, int]
-) -> StageOutline:
-    stage, schedule = recipe.stages[index], stage_schedule(recipe, index, sizes)
-    tables = base.hidden_size * (1 if base.is_tied else 2)
-    parameters = base.num_parameters + (rows - base.num_rows) * tables
-    trainable = {
-        "all": parameters,
-        "embeddings": rows * tables,
-        "new_embeddings": recipe.vocabulary.most_new_tokens * tables,
-    }
-    learning = trainable[stage.train] if isinstance(stage.train, str) else parameters
-    steps = stage.num_steps
-    rates = tuple(_rate_at(stage, int(point * steps)) for point in _POINTS)
-    tokens = steps * stage.batch.tokens
-    # A frozen body needs no gradients of its own, but the backward pass still runs through it to the input rows.
-    passes = 6 if stage.train == "all" else 4
-    return StageOutline(
-        stage=stage,
-        num_steps=steps,
-        tokens=tokens,
-        mix=tuple(dict(schedule(point)) for point in _POINTS),
-        rates=rates,
-        trainable=learning,
-        memory_bytes=_memory(
-            recipe, base, stage, parameters, rows * tables if learning < parameters else parameters, rows
-        ),
-        seconds=passes * parameters * tokens / (rate * _REACHED[recipe.precision]),
-        averaging=average_in_words(stage),
-        path=_path(stage),
-    )
-
-
-def _path(stage: Stage) -> float:
-    """Return Σ rate over the steps, from a hundred of them, times what a live average keeps of every movement."""
-    steps = stage.num_steps
-    points = sorted({step * steps // 100 for step in range(100)})
-    rates = [_rate_at(stage, step) for step in points]
-    ema = stage.ema
-    kept = 1 - (ema.decay or 0) if ema is not None and ema.kind in ("live", "lookahead") else 1.0
-    return kept * steps * sum(rates) / len(rates)
-
-
-def _rate_at(stage: Stage, step: int) -> float:
-    return learning_rate(
-        step,
-        num_steps=stage.num_steps,
-        warmup_steps=warmup_steps(stage),
-        peak=peak_rate(stage),
-        floor=stage.lr.floor,
-        schedule=stage.lr.schedule,
-    )
-
-
-def _memory(recipe: Recipe, base: BaseDescription, stage: Stage, parameters: int, stepped: int, rows: int) -> int:
-    """Return peak bytes: fp32 weights, gradients, moments, the average's copy, activations, a chunk of logits."""
-    weights = 4 * parameters + 4 * stepped * (3 + (stage.ema.copies if stage.ema else 0) + guard_copies(stage))
-    tokens = stage.batch.micro_batch * stage.batch.sequence_length
-    kept = (_KEPT_BYTES_FROZEN if stage.train in ("embeddings", "new_embeddings") else _KEPT_BYTES)[recipe.precision]
-    activations = tokens * base.hidden_size * base.num_layers * kept
-    return weights + activations + _CHUNK_BYTES * rows
-
-
-def _product_rate(size: int = 1024) -> float:
-    """Return the machine's fp32 matrix-product rate in FLOP per second, best of ten."""
-    matrix = np.ones((size, size), dtype=np.float32)
-    best = float("inf")
-    for _ in range(10):
-        start = time.perf_counter()
-        matrix @ matrix
-        best = min(best, time.perf_counter() - start)
-    return 2 * size**3 / best
+# Where the rates of a stage add up to more than this, the base is soon gone (4e-4 over 100,000 steps is 20 and
+# more); the runs of arXiv 2506.00288 stay near 0.5.
+_FAR = 3.0
 
 
 def _warnings(recipe: Recipe, corpora: tuple[CorpusPlan, ...], stages: tuple[StageOutline, ...]) -> Iterator[str]:
@@ -411,12 +287,12 @@ def _warnings(recipe: Recipe, corpora: tuple[CorpusPlan, ...], stages: tuple[Sta
     speakers = {name for name in recipe.corpora if recipe.language_of(name) == source}
     for index, outline in enumerate(stages):
         has_source = any(mix.get(name, 0) > 0 for mix in outline.mix for name in speakers)
-        if not has_source and outline.stage.train == "embeddings":
+        if not has_source and outline.stage.trains == ("embeddings",):
             yield (
                 f"stages.{index}: every row trains and no {source} text is in the mix: old rows move away from the "
                 f"body and {source} gets worse; train new_embeddings, or add replay"
             )
-        elif not has_source and outline.stage.train == "all" and not outline.stage.is_guarded:
+        elif not has_source and "all" in outline.stage.trains and not outline.stage.is_guarded:
             yield (
                 f"stages.{index}: no {source} text, no averaging and no guard: in-context learning collapses early "
                 "(arXiv 2506.00288)"
@@ -424,9 +300,9 @@ def _warnings(recipe: Recipe, corpora: tuple[CorpusPlan, ...], stages: tuple[Sta
         every, steps = (outline.stage.ema.every if outline.stage.ema else None) or 1, outline.num_steps
         if every > steps:
             yield f"stages.{index}.ema.every: {every} is more than the stage's {steps} steps: nothing is averaged"
-        if outline.path > _FAR and outline.stage.train not in ("embeddings", "new_embeddings"):
+        if outline.path > _FAR and not all("embeddings" in word for word in outline.stage.trains):
             yield (
-                f"stages.{index}.lr.peak: {outline.stage.lr.peak:g} every {outline.stage.batch.tokens:,} tokens is much"
+                f"stages.{index}.lr.peak: {max(outline.rates):g} every {outline.stage.batch.tokens:,} tokens is much"
                 f" for {outline.tokens:,} tokens: the rates add up to {outline.path:.1f}, and AdamW may move every "
                 "weight that far (arXiv 2506.00288's 10,000 steps add up to 0.5); larger batch.tokens or a smaller rate"
             )

@@ -31,7 +31,6 @@ __all__ = [
     "measure_steps",
     "needed_tokens",
     "patched_tokenizer",
-    "peak_rate",
     "refuse_too_many_epochs",
     "refuse_unmeasurable",
     "stage_mix",
@@ -235,13 +234,6 @@ def warmup_steps(stage: Stage) -> int:
     """Return the steps of warm-up: its tokens over the batch's, rounded up."""
     tokens = length_in_tokens(stage.lr.warmup, stage.num_steps * stage.batch.tokens)
     return -(-tokens // stage.batch.tokens)
-
-
-def peak_rate(stage: Stage) -> float:
-    """Return the highest rate of a stage: of ``lr_matched`` it is lr.peak · (1 − α), weight decay with it."""
-    if stage.ema is not None and stage.ema.kind == "lr_matched" and stage.ema.decay is not None:
-        return stage.lr.peak * (1 - stage.ema.decay)
-    return stage.lr.peak
 
 
 def average_options(stage: Stage) -> dict[str, Any]:

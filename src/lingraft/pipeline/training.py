@@ -1,41 +1,47 @@
 """Runs the stages of a recipe, each from the weights that the one before left."""
 
-import fnmatch
+import math
+import os
 import resource
 import shutil
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 
 from lingraft.corpus import TokenStore
 from lingraft.corpus.loader import SequenceLoader
-from lingraft.errors import RecipeError, RunFolderError, nearest
+from lingraft.errors import RecipeError, RunFolderError, TrainingError
 from lingraft.measurement import Measurement
-from lingraft.model.base import head_of, load_model, parameter_names
+from lingraft.model.base import head_of, load_model, model_without_weights
 from lingraft.model.export import save_model
-from lingraft.model.freeze import choose_trainable, weights_digest
+from lingraft.model.freeze import choose_trainable, chosen_names, inserted_blocks, parts_of, weights_digest
 from lingraft.pipeline.companions import SourceReader, average_makers, guard_makers
 from lingraft.pipeline.measuring import Evaluator
 from lingraft.pipeline.progress import Progress
-from lingraft.pipeline.settings import checkpoint_steps, measure_steps, peak_rate, stage_mix, warmup_steps
+from lingraft.pipeline.rates import optimizer_options, stage_rates
+from lingraft.pipeline.settings import checkpoint_steps, measure_steps, stage_mix
 from lingraft.pipeline.stopping import Stopper
-from lingraft.recipe import Recipe, Stage
-from lingraft.run import Run, fingerprint, publish_folder
+from lingraft.recipe import TRAIN_WORDS, Recipe, Stage
+from lingraft.run import Run, fingerprint, hash_file, publish_folder
+from lingraft.training.spikes import AlarmRules
 from lingraft.training.stage import StageCallbacks, StagePlan, StepReport, train_stage
 
 __all__ = [
     "StageRunner",
     "choose_device",
     "refuse_changed_weights",
-    "refuse_unmatched_patterns",
+    "refuse_untrainable_stages",
     "stage_folder",
     "stage_plan",
 ]
 
+_ALWAYS_THERE = tuple(word for word in TRAIN_WORDS if word != "blocks")
+_CARRIED = "optimizer.safetensors"
 _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
@@ -95,18 +101,54 @@ class StageRunner:
             self.expanded if index == 0 else stage_folder(self.run, index - 1, self.recipe.stages[index - 1]) / "model"
         )
 
-    def _start_digest(self, index: int) -> Any:
+    def _record_before(self, index: int) -> dict[str, Any]:
+        """Return what the step recorded whose weights a stage starts from."""
         name = "embeddings" if index == 0 else f"stage-{index}-{self.recipe.stages[index - 1].name}"
-        return (self.run.finished(name) or {"record": {}})["record"].get("weights_sha256")
+        return dict((self.run.finished(name) or {"record": {}})["record"])
+
+    def _start_digest(self, index: int) -> Any:
+        return self._record_before(index).get("weights_sha256")
+
+    def _carries(self, index: int) -> bool:
+        """Whether a stage goes on from the moments of the one before; the stage behind the last does not."""
+        return index < len(self.recipe.stages) and self.recipe.stages[index].optimizer.start == "carry"
+
+    def _carried(self, index: int) -> dict[str, torch.Tensor]:
+        """Return the moments that the stage before left for this one.
+
+        Raises:
+            RunFolderError: they are not what was written.
+        """
+        if not self._carries(index):
+            return {}
+        folder = stage_folder(self.run, index - 1, self.recipe.stages[index - 1])
+        path = folder / _CARRIED
+        if not path.exists() or hash_file(path) != self._record_before(index).get("optimizer_sha256"):
+            raise RunFolderError(
+                f"{path}: the moments are not those that were written there; delete {folder}, and the same command "
+                "makes them again"
+            )
+        return load_file(path)
+
+    def _keep_optimizer(self, index: int, state: dict[str, torch.Tensor]) -> None:
+        """Write what the next stage goes on from, if it does."""
+        path = stage_folder(self.run, index, self.recipe.stages[index]) / _CARRIED
+        if self._carries(index + 1):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+            save_file({name: tensor.contiguous() for name, tensor in state.items()}, temporary)
+            temporary.replace(path)
 
     def _fingerprints(self, index: int) -> dict[str, str]:
         stage, recipe = self.recipe.stages[index], self.recipe
-        settings = [stage.model_dump(mode="json"), recipe.seed, recipe.precision, recipe.measure.at]
+        rates = asdict(stage_rates(recipe, index))
+        settings = [stage.model_dump(mode="json"), rates, recipe.seed, recipe.precision, recipe.measure.at]
         data = {name: store.manifest.corpus_sha256 for name, store in self.stores.items()}
         return {
             "recipe": fingerprint(settings),
             "tokenizer": self.evaluator.expansion.new.sha256,
             "start": str(self._start_digest(index)),
+            "carried": str(self._record_before(index).get("optimizer_sha256")) if self._carries(index) else "",
             "data": fingerprint([data, self.evaluator.base.documents.start, self.evaluator.base.documents.end]),
         }
 
@@ -134,9 +176,10 @@ class StageRunner:
         began = time.perf_counter()
         model = load_model(self._start(index))
         refuse_changed_weights(model, self._start_digest(index), self._start(index))
-        model = model.to(choose_device(self.recipe))
-        head = head_of(model, expansion.new.num_ids)
-        trainable = choose_trainable(model, stage.train, expansion.new_ids, expansion.new.num_ids)
+        device = choose_device(self.recipe)
+        model = model.to(device)
+        blocks, num_ids = inserted_blocks(self._start(index)), expansion.new.num_ids
+        trainable = choose_trainable(model, stage.trains, expansion.new_ids, num_ids, blocks=blocks)
         folder = stage_folder(run, index, stage)
         if not any((folder / "checkpoints").glob("step-*")):
             run.forget_measurements_of(stage.name)
@@ -150,13 +193,14 @@ class StageRunner:
         callbacks.finish_averaged = finish_averaged
         still = train_stage(
             model,
-            head,
+            head_of(model, num_ids),
             trainable,
             self._loader(index),
-            self._plan(index, folder, head.weight.device),
+            self._plan(index, folder, device),
             folder / "checkpoints",
             self._fingerprints(index),
             callbacks,
+            carried=self._carried(index),
         )
 
         self._keep(model, folder / "model")
@@ -171,12 +215,14 @@ class StageRunner:
             ]
         )
         record = {"weights_sha256": weights_digest(model), "frozen_pieces": still, "seconds": round(seconds, 1)}
+        if self._carries(index + 1):
+            record["optimizer_sha256"] = hash_file(folder / _CARRIED)
         return record | averaged
 
     def _plan(self, index: int, folder: Path, device: torch.device) -> StagePlan:
         """Return the numbers of a stage with its guards before its average: an average is of what they let happen."""
         recipe, stage = self.recipe, self.recipe.stages[index]
-        plan = stage_plan(recipe, stage)
+        plan = stage_plan(recipe, index)
         spoken = {n: store for n, store in self.stores.items() if recipe.language_of(n) == recipe.languages.source}
         key = fingerprint(self._fingerprints(index))
         source = SourceReader(spoken, stage.batch.sequence_length, folder / "guards", key, device).text()
@@ -223,6 +269,7 @@ class StageRunner:
             measure_averaged=measure_averaged,
             should_stop=lambda: self.stopper.requested,
             load_state=load_state,
+            finish_optimizer=lambda state: self._keep_optimizer(index, state),
             on_note=self.progress.note,
         )
 
@@ -234,10 +281,13 @@ class StageRunner:
     def _step_rows(self, stage: Stage, tokens: int, report: StepReport, seconds: float) -> list[Measurement]:
         rows = [
             Measurement(stage.name, tokens, "learning_rate", report.learning_rate),
-            Measurement(stage.name, tokens, "gradient_norm", report.gradient_norm),
             Measurement(stage.name, tokens, "tokens_per_second", report.tokens / seconds),
             Measurement(stage.name, tokens, "labels", float(sum(report.counts.values()))),
         ]
+        if math.isfinite(report.gradient_norm):
+            rows.append(Measurement(stage.name, tokens, "gradient_norm", report.gradient_norm))
+        if report.alarm:
+            rows.append(Measurement(stage.name, tokens, f"alarm/{report.alarm.kind}", 1.0))
         for corpus, loss in report.losses.items():
             rows.append(
                 Measurement(
@@ -249,8 +299,9 @@ class StageRunner:
         return rows
 
 
-def stage_plan(recipe: Recipe, stage: Stage) -> StagePlan:
+def stage_plan(recipe: Recipe, index: int) -> StagePlan:
     """Return the numbers of a stage, as the training room takes them."""
+    stage, rates = recipe.stages[index], stage_rates(recipe, index)
     chosen = stage.optimizer
     return StagePlan(
         name=stage.name,
@@ -258,33 +309,37 @@ def stage_plan(recipe: Recipe, stage: Stage) -> StagePlan:
         num_steps=stage.num_steps,
         micro_batch=stage.batch.micro_batch,
         dtype=_DTYPES[recipe.precision],
-        peak_rate=peak_rate(stage),
-        warmup_steps=warmup_steps(stage),
-        floor=stage.lr.floor,
-        schedule=stage.lr.schedule,
-        betas=chosen.betas,
-        eps=chosen.eps,
+        peak_rate=rates.peak,
+        warmup_steps=rates.warmup_steps,
+        floor=rates.floor,
+        schedule=rates.schedule,
+        schedule_options=rates.options,
+        table_factor=rates.table_factor,
+        optimizer=chosen.name,
+        optimizer_options=optimizer_options(stage),
         weight_decay=chosen.weight_decay,
         clip=chosen.clip,
         isolate=stage.batch.isolate,
+        z_loss=stage.z_loss,
+        extra_heads=stage.extra_heads,
+        alarms=AlarmRules(**stage.alarms.model_dump()),
         companions=average_makers(stage),
         checkpoint_at=checkpoint_steps(stage),
         measure_at=measure_steps(recipe, stage),
     )
 
 
-def refuse_unmatched_patterns(recipe: Recipe, base_folder: Path) -> None:
-    """Raise a RecipeError when a stage's patterns match none of the base model's parameters; no weight is loaded."""
-    patterns = [
-        (f"stages.{index}.train.{n}", pattern)
-        for index, stage in enumerate(recipe.stages)
-        if not isinstance(stage.train, str)
-        for n, pattern in enumerate(stage.train)
-    ]
-    names = parameter_names(base_folder) if patterns else []
-    for where, pattern in patterns:
-        if not fnmatch.filter(names, pattern):
-            raise RecipeError(f"{where}: the pattern {pattern!r} matches no parameter{nearest(pattern, names)}")
+def refuse_untrainable_stages(recipe: Recipe, base_folder: Path) -> None:
+    """Raise a RecipeError when a stage trains what the base model does not have; no weight is loaded."""
+    if not any(word not in _ALWAYS_THERE for stage in recipe.stages for word in stage.trains):
+        return
+    parts = parts_of(model_without_weights(base_folder), inserted_blocks(base_folder))
+    for index, stage in enumerate(recipe.stages):
+        for word in stage.trains:
+            try:
+                chosen_names(parts, [word])
+            except TrainingError as error:
+                raise RecipeError(f"stages.{index}.train: {error}") from error
 
 
 def refuse_changed_weights(model: torch.nn.Module, recorded: str | None, folder: Path) -> None:

@@ -204,8 +204,9 @@ def _code(text: str) -> str:
 
 
 def _stage(stage: Stage) -> tuple[str, ...]:
-    trains = stage.train if isinstance(stage.train, str) else ", ".join(stage.train)
-    rate = f"{stage.lr.schedule}, peak {stage.lr.peak:g}"
+    trains = ", ".join(stage.trains)
+    begins = "goes on from the stage before" if stage.lr.peak is None else f"peak {stage.lr.peak:g}"
+    rate = f"{stage.lr.schedule}, {begins}"
     average = stage.ema.label if stage.ema else "no"
     tokens = format_tokens(stage.num_steps * stage.batch.tokens)
     return stage.name, trains, tokens, _mix(stage.mix), rate, average

@@ -2,7 +2,7 @@
 
     checkpoints/step-00000040/
       model.safetensors       the weights that the stage trains, fp32, raw
-      optimizer.safetensors   AdamW's moments and counters by parameter name
+      optimizer.safetensors   the optimiser's moments and counters by parameter name
       average.safetensors     the average's own weights, if there is one; other companions have files likewise
       manifest.json           sizes and SHA-256 of the files, step, fingerprints, the caller's state, and its own hash
 
@@ -13,7 +13,7 @@ the one before it otherwise. Weight files hold tensors and JSON only, so loading
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.optim import Optimizer
 
 from lingraft.errors import CheckpointError
 from lingraft.run import fingerprint, hash_file, publish_folder
@@ -34,7 +35,7 @@ __all__ = [
     "save_checkpoint",
 ]
 
-_FORMAT = 1
+_FORMAT = 2
 _PREFIX = "step-"
 _NAME = re.compile(r"step-(\d{8,})")
 _SPARE_BYTES = 64 * 2**20
@@ -61,7 +62,7 @@ def save_checkpoint(
     fingerprints: Mapping[str, str],
     state: Mapping[str, Any],
 ) -> Path:
-    """Publish a checkpoint and return its folder.
+    """Publish a checkpoint, read it back whole, and return its folder.
 
     Args:
         folder: the stage's ``checkpoints`` folder.
@@ -71,7 +72,8 @@ def save_checkpoint(
         state: anything else, as plain values.
 
     Raises:
-        CheckpointError: the disk has not the room, or a tensor is not finite. Older checkpoints are untouched.
+        CheckpointError: the disk has not the room, a tensor is not finite, writing fails, or what was written does not
+            read back as it was meant. Older checkpoints are untouched.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _refuse_full_disk(folder, groups)
@@ -96,7 +98,15 @@ def save_checkpoint(
         sealed = manifest | {"seal": fingerprint(manifest)}
         (temporary / "manifest.json").write_text(json.dumps(sealed, indent=1), encoding="utf-8")
 
-    return publish_folder(folder / f"{_PREFIX}{step:08d}", fill)
+    try:
+        published = publish_folder(folder / f"{_PREFIX}{step:08d}", fill)
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder}: the checkpoint of step {step} could not be written: {error.strerror}; the one before it "
+            "stands, and the same command goes on from there"
+        ) from error
+    _verified_manifest(published)
+    return published
 
 
 def latest_checkpoint(folder: Path, fingerprints: Mapping[str, str]) -> tuple[Checkpoint | None, list[str]]:
@@ -185,33 +195,43 @@ def _refuse_non_finite(groups: Mapping[str, Mapping[str, Tensor]]) -> None:
                 raise CheckpointError(f"{group}: {name} holds values that are not finite; such weights are never saved")
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
-    """Return an optimiser's state as flat tensors, keyed ``name::part``."""
+def optimizer_tensors(made: Sequence[Optimizer], names: Mapping[Tensor, str]) -> dict[str, Tensor]:
+    """Return the state of a stage's optimisers as flat tensors, keyed ``name::part``."""
     return {
         f"{names[parameter]}::{part}": torch.as_tensor(value)
+        for optimizer in made
         for parameter, parts in optimizer.state.items()
         for part, value in parts.items()
+        if value is not None
     }
 
 
-def restore_optimizer(
-    optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str], saved: Mapping[str, Tensor]
-) -> None:
-    """Put saved state back, by name.
+def restore_optimizer(made: Sequence[Optimizer], names: Mapping[Tensor, str], saved: Mapping[str, Tensor]) -> None:
+    """Put saved state back, by name, in place of what is there.
 
     Raises:
         CheckpointError: the state is of other parameters than the optimiser's.
     """
-    parameters = {names[parameter]: parameter for group in optimizer.param_groups for parameter in group["params"]}
+    held = {
+        names[p]: (optimizer, group, p)
+        for optimizer in made
+        for group in optimizer.param_groups
+        for p in group["params"]
+    }
     restored: dict[str, dict[str, Tensor]] = {}
     for key, tensor in saved.items():
         name, _, part = key.rpartition("::")
         restored.setdefault(name, {})[part] = tensor
-    if not restored.keys() <= parameters.keys():
+    if not restored.keys() <= held.keys():
         raise CheckpointError(
-            f"the optimiser's state is of other parameters: {sorted(restored.keys() - parameters.keys())[:3]}"
+            f"the optimiser's state is of other parameters: {sorted(restored.keys() - held.keys())[:3]}"
         )
+    for optimizer in made:
+        optimizer.state.clear()
     for name, parts in restored.items():
-        device = parameters[name].device
-        # Step counters are scalars, which AdamW keeps on the CPU.
-        optimizer.state[parameters[name]] = {part: t.to(device) if t.ndim else t for part, t in parts.items()}
+        optimizer, group, parameter = held[name]
+        # A step counter is a scalar, which lies on the CPU unless the fused kernel reads it.
+        on_device = bool(group.get("fused") or group.get("capturable"))
+        optimizer.state[parameter] = {
+            part: tensor.to(parameter.device) if tensor.ndim or on_device else tensor for part, tensor in parts.items()
+        }

@@ -19,21 +19,31 @@ _CHUNK = 512
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
-    """Sum of −log p(target) with both gradients made in the forward pass."""
+    """Sum of −log p(target) + z_loss · log² Z with both gradients made in the forward pass."""
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, head: Head, dtype: torch.dtype, chunk: int
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        head: Head,
+        dtype: torch.dtype,
+        chunk: int,
+        z_loss: float,
     ) -> tuple[Tensor, Tensor]:
         losses = torch.empty(targets.shape, dtype=torch.float32, device=hidden.device)
         needs_hidden, needs_weight = ctx.needs_input_grad[:2]
         hidden_gradient = torch.empty_like(hidden) if needs_hidden else None
         weight_gradient = torch.zeros_like(weight) if needs_weight else None
         low = weight[: head.num_ids].to(dtype)
+        penalty = losses.new_zeros(())
         for start in range(0, len(targets), chunk):
             piece = slice(start, start + chunk)
             states = hidden[piece].to(dtype)
-            losses[piece], slope = _loss_and_slope(states, low, targets[piece], head)
+            losses[piece], slope, log_z = _loss_and_slope(states, low, targets[piece], head, z_loss)
+            if z_loss:
+                penalty += z_loss * log_z.square().sum()
             slope = slope.to(dtype)
             if hidden_gradient is not None:
                 hidden_gradient[piece] = slope @ low
@@ -41,29 +51,33 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 weight_gradient[: head.num_ids] += slope.T @ states
         ctx.save_for_backward(hidden_gradient, weight_gradient)
         ctx.mark_non_differentiable(losses)
-        return losses.sum(dtype=torch.float32), losses
+        return losses.sum(dtype=torch.float32) + penalty, losses
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         hidden_gradient, weight_gradient = ctx.saved_tensors
         scaled = [None if g is None else g * upstream.to(g.dtype) for g in (hidden_gradient, weight_gradient)]
-        return scaled[0], scaled[1], None, None, None, None
+        return scaled[0], scaled[1], None, None, None, None, None
 
 
-def _loss_and_slope(states: Tensor, weight: Tensor, targets: Tensor, head: Head) -> tuple[Tensor, Tensor]:
-    """Return −log p of each target and d(sum of them)/d(product of states and weight)."""
+def _loss_and_slope(
+    states: Tensor, weight: Tensor, targets: Tensor, head: Head, z_loss: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return −log p of each target, d(their sum + Σ z_loss · log² Z)/d(product of states and weight), and log Z."""
     logits = (states @ weight.T).float()
     if head.bias is not None:
         logits += head.bias[: head.num_ids].float()
     if head.softcap is not None:
         logits.div_(head.softcap).tanh_().mul_(head.softcap)
-    normaliser = logits.logsumexp(dim=1, keepdim=True)
-    losses = (normaliser - logits.gather(1, targets[:, None]))[:, 0]
+    log_z = logits.logsumexp(dim=1, keepdim=True)
+    losses = (log_z - logits.gather(1, targets[:, None]))[:, 0]
     bend = None if head.softcap is None else 1 - (logits / head.softcap) ** 2
-    slope = logits.sub_(normaliser).exp_()
+    slope = logits.sub_(log_z).exp_()
+    if z_loss:
+        slope *= 1 + 2 * z_loss * log_z
     slope.scatter_add_(1, targets[:, None], torch.full_like(targets[:, None], -1, dtype=slope.dtype))
-    return losses, slope if bend is None else slope * bend
+    return losses, slope if bend is None else slope * bend, log_z[:, 0]
 
 
 def chunked_cross_entropy(
@@ -73,11 +87,14 @@ def chunked_cross_entropy(
     *,
     dtype: torch.dtype = torch.float32,
     chunk: int = _CHUNK,
+    z_loss: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "positions"]]:
     """Return the summed cross-entropy in nats, with gradients, and the fp32 loss of every position, without.
 
     loss = Σ (logsumexp(zᵢ) − zᵢ[targetᵢ]) with z = softcap(hidden · Wᵀ + b) over the ids that the tokenizer owns. A
-    head's bias takes part in the loss but is not trained. At most ``chunk`` × ids logits exist at a time.
+    head's bias takes part in the loss but is not trained. At most ``chunk`` × ids logits exist at a time. The sum also
+    has Σ ``z_loss`` · logsumexp(zᵢ)², which keeps the normaliser near 1 (arXiv 2204.02311, sec. 5); the losses of
+    positions do not.
 
     Args:
         hidden: states after the last norm.
@@ -85,9 +102,10 @@ def chunked_cross_entropy(
         head: see :func:`lingraft.model.base.head_of`.
         dtype: the type that matrix products are made in.
         chunk: positions per chunk.
+        z_loss: weight of log² Z.
     """
     apply: Any = _ChunkedCrossEntropy.apply
-    total, losses = apply(hidden, head.weight, targets, head, dtype, chunk)
+    total, losses = apply(hidden, head.weight, targets, head, dtype, chunk, z_loss)
     return total, losses
 
 

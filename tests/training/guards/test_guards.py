@@ -82,7 +82,7 @@ def test_the_stronger_the_guard_the_nearer_the_start(make_trial, source, name: s
 
         return make
 
-    settings = {"weight_decay": 0.0, "eps": 1.0, "clip": 1e9, "num_steps": 30}
+    settings = {"weight_decay": 0.0, "optimizer_options": {"eps": 1.0}, "clip": 1e9, "num_steps": 30}
     distances = []
     for value in (0.0, strength / 10, strength):
         trial = make_trial(**settings, companions=(keeping(value),)).run()

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 
 from lingraft.corpus.loader import Batch
@@ -51,7 +52,11 @@ def measure(recipe: Recipe, index: int, folder: Path, num_old: int, steps: int, 
     generator = torch.Generator().manual_seed(0)
     shape = (stage.batch.sequences, stage.batch.sequence_length + 1)
     loader: Any = SimpleNamespace(
-        batch=lambda _: Batch(torch.randint(num_ids, shape, generator=generator).numpy(), ("random",) * shape[0])
+        batch=lambda _: Batch(
+            torch.randint(num_ids, shape, generator=generator).numpy(),
+            np.zeros(shape, dtype=np.int64),
+            ("random",) * shape[0],
+        )
     )
     plan = StagePlan(
         name=stage.name, seed=0, num_steps=steps, micro_batch=stage.batch.micro_batch, dtype=DTYPES[recipe.precision],

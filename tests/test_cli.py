@@ -356,6 +356,7 @@ def test_list_names_everything_with_options_summary_and_reference(kind, entries)
         (["plan", "/nowhere/r.yaml"], "/nowhere/r.yaml: no such recipe file"),
         (["run", "{recipe}", "--set", "seed"], "--set seed: write path=value"),
         (["run", "{recipe}", "--to", "{tmp}/run", "--until", "vocabulery"], "did you mean 'vocabulary'"),
+        (["run", "{recipe}", "--accept-changed", "mix, dta"], "--accept-changed: 'dta' is not one of mix, data"),
         (["plan", "{recipe}", "--set", "languages.target=no"], "languages.target: no corpus is in 'no'"),
         (["eval", "{base}", "--text", "{tmp}/none.txt"], "does not exist"),
         (["eval", "{tmp}/none", "--text", "{recipe}"], "model: there is no"),

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -135,9 +136,13 @@ def run(
     overrides: Overrides = None,
     to: RunFolder = None,
     until: Annotated[str | None, typer.Option(help="stop after this step")] = None,
+    accept_changed: Annotated[
+        str | None, typer.Option(metavar="mix,data", help="go on although the mix or the corpora have changed")
+    ] = None,
 ) -> None:
     """Do what a recipe says; the same command again goes on where it stopped."""
-    folder = _adapt(recipe, overrides, to, until).folder
+    accepted = [kind.strip() for kind in accept_changed.split(",")] if accept_changed else []
+    folder = _adapt(recipe, overrides, to, until, accepted=accepted).folder
     if until is None:
         print(f"model:  {folder / 'model'}\nreport: {folder / 'report.html'}")
     else:
@@ -145,7 +150,13 @@ def run(
 
 
 def _adapt(
-    recipe: Path, overrides: list[str] | None, to: Path | None, until: str | None, *, vocabulary_only: bool = False
+    recipe: Path,
+    overrides: list[str] | None,
+    to: Path | None,
+    until: str | None,
+    *,
+    vocabulary_only: bool = False,
+    accepted: Sequence[str] = (),
 ) -> Any:
     from lingraft.terminal import TerminalProgress
 
@@ -160,7 +171,7 @@ def _adapt(
         if vocabulary_only:
             done = expand_tokenizer(resolved, folder, progress=progress)
         else:
-            done = adapt(resolved, folder, until=until, progress=progress)
+            done = adapt(resolved, folder, until=until, accept_changed=accepted, progress=progress)
     except KeyboardInterrupt as stop:
         raise InterruptedRunError("stopped at once; what came after the last checkpoint is lost") from stop
     finally:

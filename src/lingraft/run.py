@@ -2,6 +2,7 @@
 
     runs/name/
       recipe.yaml          the resolved recipe
+      changes.jsonl        what was changed in it, or in the data, while it ran (see Run.adopt)
       environment.json     versions and machine, from an allow-list
       steps/               one marker per finished step: the hash of its inputs
       corpora/             cleaned documents, split, with a data report
@@ -24,7 +25,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -130,6 +131,7 @@ class Run:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        self.accepted: frozenset[str] = frozenset()
         self._lock = FileLock(self.folder / ".lock")
         self._watchers: list[Callable[[Sequence[Measurement]], None]] = []
 
@@ -169,24 +171,45 @@ class Run:
         for orphan in [path for path in self.folder.rglob(".*.tmp") if _UNPUBLISHED.fullmatch(path.name)]:
             shutil.rmtree(orphan) if orphan.is_dir() else orphan.unlink()
 
-    def adopt(self, recipe: Recipe) -> None:
+    def adopt(self, recipe: Recipe, accept: Collection[str] = ()) -> None:
         """Make this folder the run of ``recipe``, or check that it already is.
+
+        Args:
+            recipe: the recipe.
+            accept: what may have changed since the run was begun: ``mix`` (of stages that are not done) and ``data``
+                (the files of corpora). What is done already stays as it is; the change is written to
+                ``changes.jsonl``.
 
         Raises:
             RunFolderError: the folder holds a run of another recipe; the differences are listed.
         """
+        self.accepted = frozenset(accept)
         stored = self.path("recipe.yaml")
         if stored.exists():
             differences = [d for d in differing_paths(self.recipe, recipe) if not _SPECTATORS.match(d)]
-            if differences:
-                listed = "\n  ".join(differences)
+            if refused := [line for line in differences if not self._may_change(line.split(":")[0], recipe)]:
+                listed = "\n  ".join(refused)
                 raise RunFolderError(
                     f"{self.folder} holds a run of another recipe; nothing was changed. Choose another folder (--to), "
                     f"or undo these:\n  {listed}"
                 )
+            if differences:
+                self._write_change({"accepted": sorted(self.accepted), "recipe": differences})
+                write_file(stored, dump_recipe(recipe))
             return
         write_file(self.path("environment.json"), json.dumps(describe_environment(), indent=2))
         write_file(stored, dump_recipe(recipe))
+
+    def _may_change(self, path: str, recipe: Recipe) -> bool:
+        parts = path.split(".")
+        if "mix" in self.accepted and parts[0] == "stages" and parts[2:3] == ["mix"]:
+            index = int(parts[1])
+            return self.finished(f"stage-{index + 1}-{recipe.stages[index].name}") is None
+        return "data" in self.accepted and parts[0] == "corpora" and parts[-1] != "language"
+
+    def _write_change(self, change: Mapping[str, Any]) -> None:
+        with self.path("changes.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(change, ensure_ascii=False) + "\n")
 
     @property
     def recipe(self) -> Recipe:
@@ -214,7 +237,9 @@ class Run:
         """Do a step, or skip it when it was finished with the same inputs; return what it recorded.
 
         The marker is written after everything the step made is in place, so a killed step is done again; so is one
-        whose files (``makes``) have been deleted since.
+        whose files (``makes``) have been deleted since. Where a change was accepted (:meth:`adopt`), corpora are read
+        again, the models that no stage has touched are measured again on what is held out now, and every other step
+        that is done stays as it is.
 
         Raises:
             RunFolderError: a step that reads from outside the folder (``source`` says what) was finished with other
@@ -225,6 +250,13 @@ class Run:
         found = self.finished(name)
         if found is not None and found["inputs"] == key and all(path.exists() for path in makes):
             return dict(found["record"])
+        if found is not None and self.accepted and all(path.exists() for path in makes):
+            if not source and not ("data" in self.accepted and name.startswith("measure-")):
+                write_file(marker, json.dumps({"inputs": key, "record": found["record"]}, ensure_ascii=False, indent=1))
+                return dict(found["record"])
+            if "data" in self.accepted and name.startswith("corpus-"):
+                self._write_change({"accepted": sorted(self.accepted), "step": name, "was": found["inputs"], "is": key})
+                source = None
         if source and found is not None and found["inputs"] != key:
             raise RunFolderError(
                 f"{self.folder}: {source} has changed since this run was begun; nothing was changed here. Choose "

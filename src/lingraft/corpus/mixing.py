@@ -91,7 +91,7 @@ def step(fraction: float, *, before: Mixture, after: Mixture, at: Any = None, un
 
 @mix_schedule(
     "linear",
-    reference="https://huggingface.co/papers/2305.10429",
+    reference="https://numpy.org/doc/stable/reference/generated/numpy.interp.html",
     knots=lambda given: (given.get("start", 0.0), given.get("end", 1.0)),
 )
 def linear(fraction: float, *, before: Mixture, after: Mixture, start: Any = 0.0, end: Any = 1.0) -> Mixture:
@@ -113,7 +113,7 @@ def _between(before: Mixture, after: Mixture, weight: float) -> Mixture:
 
 @mix_schedule(
     "piecewise",
-    reference="https://huggingface.co/papers/2305.10429",
+    reference="https://numpy.org/doc/stable/reference/generated/numpy.interp.html",
     knots=lambda given: tuple(point["at"] for point in given["points"]),
 )
 def piecewise(fraction: float, *, points: Sequence[Mapping[str, Any]]) -> Mixture:

@@ -1,7 +1,7 @@
 """The method, from beginning to end. Read this first."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from lingraft.vocabulary import VocabularyExpansion
 
 __all__ = ["adapt", "expand_tokenizer", "interpolate_back", "step_names"]
 
+_CHANGEABLE = ("mix", "data")
 _BEFORE = ("corpora", "base", "vocabulary", "tokens", "bakeoff", "embeddings", "measure-base", "measure-expanded")
 _AFTER = ("export", "samples", "report")
 _PROMPT_CHARACTERS = 60
@@ -49,7 +50,14 @@ def step_names(recipe: Recipe) -> tuple[str, ...]:
     return (*_BEFORE, *(stage.name for stage in recipe.stages), *interpolation, *_AFTER)
 
 
-def adapt(recipe: Recipe, folder: str | Path, *, until: str | None = None, progress: Progress | None = None) -> Run:
+def adapt(
+    recipe: Recipe,
+    folder: str | Path,
+    *,
+    until: str | None = None,
+    accept_changed: Collection[str] = (),
+    progress: Progress | None = None,
+) -> Run:
     """Adapt a model as a recipe says, and return the run; the same call again goes on where the last one stopped.
 
     A step whose inputs did not change is skipped. A stage that was killed goes on from its newest sound checkpoint and
@@ -59,6 +67,9 @@ def adapt(recipe: Recipe, folder: str | Path, *, until: str | None = None, progr
         recipe: what to do.
         folder: the run folder; it is made if it does not exist.
         until: stop after this step (see :func:`step_names`).
+        accept_changed: ``mix``, ``data`` or both: go on although the mix of a stage that is not done, or the files of
+            corpora, are not what the run was begun with. What is done stays; every corpus is read on from where it
+            stood; the change is written to ``changes.jsonl``.
         progress: who is told; nobody by default.
 
     Raises:
@@ -68,11 +79,15 @@ def adapt(recipe: Recipe, folder: str | Path, *, until: str | None = None, progr
     if until is not None and until not in step_names(recipe):
         known = step_names(recipe)
         raise RecipeError(f"--until: no step is named {until!r}{nearest(until, known)} (steps: {', '.join(known)})")
+    for kind in accept_changed:
+        if kind not in _CHANGEABLE:
+            listed = ", ".join(_CHANGEABLE)
+            raise RecipeError(f"--accept-changed: {kind!r} is not one of {listed}{nearest(kind, _CHANGEABLE)}")
     bind_probes(recipe)
     choose_device(recipe)
     make_plan(recipe)
     with Run(folder) as run, Stopper() as stopper:
-        run.adopt(recipe)
+        run.adopt(recipe, accept_changed)
         with tracked(run, recipe, teller.note):
             for name in _steps(run, recipe, stopper, teller):
                 stopper.check(f"step {name!r}")

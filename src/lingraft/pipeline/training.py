@@ -142,10 +142,17 @@ class StageRunner:
     def _fingerprints(self, index: int) -> dict[str, str]:
         stage, recipe = self.recipe.stages[index], self.recipe
         rates = asdict(stage_rates(recipe, index))
-        settings = [stage.model_dump(mode="json"), rates, recipe.seed, recipe.precision, recipe.measure.at]
+        settings = [
+            stage.model_dump(mode="json", exclude={"mix"}),
+            rates,
+            recipe.seed,
+            recipe.precision,
+            recipe.measure.at,
+        ]
         data = {name: store.manifest.corpus_sha256 for name, store in self.stores.items()}
         return {
             "recipe": fingerprint(settings),
+            "mix": fingerprint(stage.mix.model_dump(mode="json")),
             "tokenizer": self.evaluator.expansion.new.sha256,
             "start": str(self._start_digest(index)),
             "carried": str(self._record_before(index).get("optimizer_sha256")) if self._carries(index) else "",
@@ -165,7 +172,9 @@ class StageRunner:
                 seed=self.recipe.seed,
                 consumed=consumed,
             )
-            consumed |= loader.consumed(stage.num_steps)
+            marker = self.run.finished(f"stage-{number + 1}-{stage.name}") or {"record": {}}
+            # Where the mix or the data changed within a stage, only its record knows how far each corpus was read.
+            consumed |= marker["record"].get("cursors") or loader.consumed(stage.num_steps)
         assert loader is not None
         return loader
 
@@ -191,16 +200,18 @@ class StageRunner:
 
         callbacks = self._callbacks(index, model)
         callbacks.finish_averaged = finish_averaged
+        loader = self._loader(index)
         still = train_stage(
             model,
             head_of(model, num_ids),
             trainable,
-            self._loader(index),
+            loader,
             self._plan(index, folder, device),
             folder / "checkpoints",
             self._fingerprints(index),
             callbacks,
             carried=self._carried(index),
+            accept=run.accepted,
         )
 
         self._keep(model, folder / "model")
@@ -217,7 +228,7 @@ class StageRunner:
         record = {"weights_sha256": weights_digest(model), "frozen_pieces": still, "seconds": round(seconds, 1)}
         if self._carries(index + 1):
             record["optimizer_sha256"] = hash_file(folder / _CARRIED)
-        return record | averaged
+        return record | averaged | {"cursors": loader.consumed(stage.num_steps)}
 
     def _plan(self, index: int, folder: Path, device: torch.device) -> StagePlan:
         """Return the numbers of a stage with its guards before its average: an average is of what they let happen."""

@@ -13,7 +13,7 @@ the one before it otherwise. Weight files hold tensors and JSON only, so loading
 import json
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,11 +43,15 @@ _SPARE_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified checkpoint: where it is, the step it was made after, and the state that was saved with it."""
+    """A verified checkpoint: where it is, the step it was made after, and the state that was saved with it.
+
+    ``changed`` names what is not as it was when the checkpoint was made, and may be otherwise.
+    """
 
     folder: Path
     step: int
     state: Mapping[str, Any]
+    changed: tuple[str, ...] = ()
 
     def tensors(self, group: str) -> dict[str, Tensor]:
         """Return a group of tensors (``model``, ``optimizer``, or a companion's); empty if it was not saved."""
@@ -109,12 +113,19 @@ def save_checkpoint(
     return published
 
 
-def latest_checkpoint(folder: Path, fingerprints: Mapping[str, str]) -> tuple[Checkpoint | None, list[str]]:
+def latest_checkpoint(
+    folder: Path, fingerprints: Mapping[str, str], accept: Collection[str] = ()
+) -> tuple[Checkpoint | None, list[str]]:
     """Return the newest checkpoint that verifies (None if there is no checkpoint at all) and what was passed over.
+
+    Args:
+        folder: the stage's ``checkpoints`` folder.
+        fingerprints: what must be equal to what was saved.
+        accept: the names of those fingerprints that may differ.
 
     Raises:
         CheckpointError: there are checkpoints and none verifies, or the newest sound one belongs to another recipe,
-            tokenizer or data.
+            mix, tokenizer or data.
     """
     passed_over: list[str] = []
     candidates = _newest_first(folder)
@@ -125,11 +136,12 @@ def latest_checkpoint(folder: Path, fingerprints: Mapping[str, str]) -> tuple[Ch
             passed_over.append(str(error))
             continue
         differing = [key for key, value in fingerprints.items() if manifest["fingerprints"].get(key) != value]
-        if differing:
+        if refused := [key for key in differing if key not in accept]:
+            hint = "; --accept-changed goes on with it" if set(refused) <= {"mix", "data"} else ""
             raise CheckpointError(
-                f"{candidate}: it was made with another {', '.join(differing)}; it cannot be resumed from"
+                f"{candidate}: it was made with another {', '.join(refused)}; it cannot be resumed from{hint}"
             )
-        return Checkpoint(candidate, manifest["step"], manifest["state"]), passed_over
+        return Checkpoint(candidate, manifest["step"], manifest["state"], tuple(differing)), passed_over
     if candidates:
         listed = "\n  ".join(passed_over)
         raise CheckpointError(

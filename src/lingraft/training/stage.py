@@ -6,7 +6,7 @@ number and the weights alone, so a killed stage goes on from its last checkpoint
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -203,9 +203,9 @@ class _Loop:
         save_checkpoint(self.checkpoints, step, groups, self.fingerprints, state)
         prune_checkpoints(self.checkpoints, newest=step)
 
-    def restore(self) -> int:
+    def restore(self, accept: Collection[str]) -> int:
         """Go back to the newest sound checkpoint; return the steps done, 0 if there is none."""
-        checkpoint, passed_over = latest_checkpoint(self.checkpoints, self.fingerprints)
+        checkpoint, passed_over = latest_checkpoint(self.checkpoints, self.fingerprints, accept)
         for reason in passed_over:
             self.callbacks.on_note(f"checkpoint passed over: {reason}")
         if checkpoint is None:
@@ -220,7 +220,12 @@ class _Loop:
             companion.load(checkpoint.tensors(companion.group), state["counters"][companion.group])
         self.alarms.load(state["alarms"])
         self.consumed = state["consumed"]
-        self.loader.go_on(checkpoint.step, state["loader"])
+        self.loader.go_on(checkpoint.step, state["loader"], changed=bool(checkpoint.changed))
+        if checkpoint.changed:
+            changed = " and ".join(checkpoint.changed)
+            self.callbacks.on_note(
+                f"from step {checkpoint.step + 1} on with another {changed}; every corpus is read on"
+            )
         self.callbacks.load_state({**state, "step": checkpoint.step})
         if state["pending"]:
             self.measure(checkpoint.step)
@@ -261,6 +266,7 @@ def train_stage(
     callbacks: StageCallbacks,
     *,
     carried: Mapping[str, Tensor] | None = None,
+    accept: Collection[str] = (),
 ) -> int:
     """Train a stage to its end, from its newest checkpoint if there is one; return how many frozen pieces stood still.
 
@@ -275,8 +281,11 @@ def train_stage(
         fingerprints: what a checkpoint must agree with to be resumed from.
         callbacks: the outside.
         carried: moments that the stage before left, see :func:`lingraft.training.optimizer_state.take_over`.
+        accept: the names of fingerprints that may differ; the new mix or data hold from the checkpoint on.
 
     Raises:
+        CheckpointError: there are checkpoints, and none can be gone on from.
+        CorpusError: the next batch is not the one that the checkpoint expects.
         InterruptedRunError: ``should_stop`` said so; a checkpoint was made.
         TrainingError: losses or gradients go on being not finite, the rules say to stop at a spike, nothing learns, or
             the first loss is far worse than guessing.
@@ -288,7 +297,7 @@ def train_stage(
     still = frozen_digests(model, trainable)
     loop = _start(model, head, trainable, loader, plan, checkpoints, fingerprints, callbacks)
     take_over(loop.optimizers, loop.parameters, trainable, carried or {})
-    done = loop.restore()
+    done = loop.restore(accept)
     for step in range(done, plan.num_steps):
         report = _step(loop, loader.batch(step), step)
         callbacks.on_step(report)

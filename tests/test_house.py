@@ -50,6 +50,7 @@ corpus.hub
 corpus.readers
 corpus.split
 corpus.prepare
+corpus.parts
 corpus.store
 corpus.mixing
 corpus.apportionment
@@ -175,6 +176,7 @@ pipeline.outline
 pipeline.init_plan
 pipeline.vocabulary_plan
 pipeline.plan
+pipeline.tokenising
 pipeline.prepare
 pipeline.expanding
 pipeline.initialising

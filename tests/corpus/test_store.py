@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lingraft.corpus import build_store, open_store, store_name
+from lingraft.corpus.parts import Encoding
 from lingraft.errors import CorpusError
 
 TEXTS = ["ab", "ñ", "c d e"]
@@ -16,15 +17,10 @@ def spell(texts: list[str]) -> list[list[int]]:
     return [[ord(character) for character in text] for text in texts]
 
 
-def build(folder, texts=TEXTS, encode=spell, **options):
-    settings = {
-        "vocabulary_size": 300,
-        "start_id": 1,
-        "end_id": 2,
-        "tokenizer_sha256": "t",
-        "corpus_sha256": "c",
-    }
-    return build_store(iter(texts), encode, folder / "store", **settings | options)
+def build(folder, texts=TEXTS, encode=spell, *, corpus_sha256="c", tokenizer_sha256="t", **options):
+    encoding = Encoding(encode, **({"vocabulary_size": 300, "start_id": 1, "end_id": 2} | options))
+    keys = {"tokenizer_sha256": tokenizer_sha256, "corpus_sha256": corpus_sha256}
+    return build_store(iter(texts), encoding, folder / "store", **keys)
 
 
 def test_documents_come_back(tmp_path):
@@ -32,7 +28,7 @@ def test_documents_come_back(tmp_path):
     assert store.tokens.tolist() == [1, 97, 98, 2, 1, 241, 2, 1, 99, 32, 100, 32, 101, 2]
     assert store.document_ends.tolist() == [4, 7, 14]
     assert [store.document(n).tolist() for n in (0, 1)] == [[1, 97, 98, 2], [1, 241, 2]]
-    assert (store.num_tokens, store.num_documents, store.num_bytes, store.num_words) == (14, 3, 9, 5)
+    assert (store.num_tokens, store.num_documents, store.num_bytes) == (14, 3, 9)
 
 
 @pytest.mark.parametrize("start", [None, 1])
@@ -126,7 +122,7 @@ def test_damage_is_found(tmp_path, name, damage):
         ({"end_id": 3}, "does not end with the end token 3"),
         ({"start_id": 5}, "does not begin with the start token 5"),
         ({"num_documents": 4}, "does not divide"),
-        ({"format": 2}, "format 2"),
+        ({"format": 3}, "format 3"),
         ({"width": 3}, "width 3"),
         ({"extra": 1}, "not the manifest"),
     ],

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from lingraft.corpus import TokenStore, build_store
+from lingraft.corpus.parts import Encoding
 from lingraft.errors import ModelError
 from lingraft.model import preflight
 from lingraft.model.preflight import UntrainedRow, count_tokens, refuse_untrained_rows, untrained_rows
@@ -40,8 +41,8 @@ def make_store(tmp_path):
         folder = tmp_path / f"store-{len(list(tmp_path.iterdir()))}"
         ids = iter(documents)
         return build_store(
-            [str(n) for n in range(len(documents))], lambda texts: [next(ids) for _ in texts], folder,
-            vocabulary_size=IDS, start_id=start, end_id=end, tokenizer_sha256="t", corpus_sha256="c",
+            [str(n) for n in range(len(documents))], Encoding(lambda texts: [next(ids) for _ in texts], IDS, start, end),
+            folder, tokenizer_sha256="t", corpus_sha256="c",
         )  # fmt: skip
 
     return make

@@ -9,34 +9,31 @@ which has no place for the width and whose reader assumes 2; hence the third.
 """
 
 import json
-from array import array
-from collections.abc import Callable, Iterable, Iterator
+import shutil
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lingraft.corpus.cleaning import count_words
+from lingraft.corpus.parts import LENGTHS, TOKENS, Encoding, Part, write_part
 from lingraft.errors import CorpusError
 from lingraft.run import fingerprint, hash_file, publish_folder
 
-__all__ = ["Manifest", "TokenStore", "build_store", "open_store", "store_name"]
+__all__ = ["Manifest", "TokenStore", "build_store", "join_parts", "open_store", "store_name"]
 
-_FORMAT = 1
+_FORMAT = 2
 _TOKENS, _INDEX, _MANIFEST = "tokens.ds", "tokens.ds.index", "manifest.json"
-_NARROW_ENTRIES = 2**16
-_BATCH_DOCUMENTS = 256
-_BATCH_CHARACTERS = 2**20
 
 
 @dataclass(frozen=True)
 class Manifest:
     """What a token store holds, and of what it was made.
 
-    ``num_bytes`` (UTF-8) and ``num_words`` are those of the text, so that a loss in tokens can be given per
-    byte; ``start_id`` is None where documents begin with their text.
+    ``num_bytes`` (UTF-8) are those of the text, so that a loss in tokens can be given per byte; ``start_id`` is None
+    where documents begin with their text.
     """
 
     format: int
@@ -45,7 +42,6 @@ class Manifest:
     num_tokens: int
     num_documents: int
     num_bytes: int
-    num_words: int
     tokenizer_sha256: str
     corpus_sha256: str
     start_id: int | None
@@ -86,11 +82,6 @@ class TokenStore:
         """Length of the text in UTF-8 bytes."""
         return self.manifest.num_bytes
 
-    @property
-    def num_words(self) -> int:
-        """Words of the text."""
-        return self.manifest.num_words
-
     def document(self, index: int) -> NDArray[Any]:
         """Return the tokens of one document, counted from 0."""
         start = int(self.document_ends[index - 1]) if index else 0
@@ -103,51 +94,51 @@ def store_name(corpus: str, tokenizer_sha256: str, corpus_sha256: str, start_id:
 
 
 def build_store(
-    documents: Iterable[str],
-    encode_batch: Callable[[list[str]], list[list[int]]],
-    folder: Path,
-    *,
-    vocabulary_size: int,
-    start_id: int | None,
-    end_id: int,
-    tokenizer_sha256: str,
-    corpus_sha256: str,
+    documents: Iterable[str], encoding: Encoding, folder: Path, *, tokenizer_sha256: str, corpus_sha256: str
 ) -> TokenStore:
     """Encode documents into a store and return it, opened; the folder appears whole.
 
-    ``encode_batch`` turns texts into the ids of the text alone, without start and end tokens; these are put
-    here, to every document alike. Memory: one batch, of up to 256 documents and about 1 M characters, and 8
-    bytes a document.
+    Raises:
+        CorpusError: there is no document, or one of them as :func:`lingraft.corpus.parts.write_part` says. Nothing is
+            written.
+    """
+    parts = folder.with_name(f"{folder.name}.parts")
+    try:
+        part = write_part(documents, encoding, parts / "00000")
+        return join_parts([part], encoding, folder, tokenizer_sha256=tokenizer_sha256, corpus_sha256=corpus_sha256)
+    finally:
+        shutil.rmtree(parts, ignore_errors=True)
+
+
+def join_parts(
+    parts: Sequence[Part], encoding: Encoding, folder: Path, *, tokenizer_sha256: str, corpus_sha256: str
+) -> TokenStore:
+    """Make a store of the parts of a corpus, in their order, and return it, opened; the folder appears whole.
 
     Raises:
-        CorpusError: there is no document; one encodes to nothing, to an id that the vocabulary does not have,
-            or to a start or end token inside its text (a text in which ``</s>`` stands would end there). The
-            message gives the document's number, from 1, and the id. Nothing is written.
+        CorpusError: there is no document in them.
     """
-    for role, special in (("start", start_id), ("end", end_id)):
-        if special is not None and not 0 <= special < vocabulary_size:
-            raise CorpusError(f"documents.{role}: id {special} is not in a vocabulary of {vocabulary_size}")
+    if not sum(part.num_documents for part in parts):
+        raise CorpusError(f"{folder}: an empty corpus has no tokens to store")
 
     def fill(temporary: Path) -> None:
-        with (temporary / _TOKENS).open("wb") as file:
-            writer = _Writer(file, vocabulary_size, start_id, end_id)
-            for batch in _batches(documents):
-                writer.add(batch, encode_batch(batch))
-        if not writer.ends:
-            raise CorpusError(f"{folder}: an empty corpus has no tokens to store")
-        np.array(writer.ends, dtype="<u8").tofile(temporary / _INDEX)
+        with (temporary / _TOKENS).open("wb") as tokens:
+            for part in parts:
+                with (part.folder / TOKENS).open("rb") as file:
+                    shutil.copyfileobj(file, tokens, 2**24)
+        lengths = np.concatenate([np.fromfile(part.folder / LENGTHS, dtype="<u8") for part in parts])
+        lengths.cumsum(dtype="<u8").tofile(temporary / _INDEX)
         manifest = Manifest(
             format=_FORMAT,
-            width=writer.dtype.itemsize,
-            vocabulary_size=vocabulary_size,
-            num_tokens=writer.ends[-1],
-            num_documents=len(writer.ends),
-            num_bytes=writer.num_bytes,
-            num_words=writer.num_words,
+            width=encoding.dtype.itemsize,
+            vocabulary_size=encoding.vocabulary_size,
+            num_tokens=sum(part.num_tokens for part in parts),
+            num_documents=sum(part.num_documents for part in parts),
+            num_bytes=sum(part.num_bytes for part in parts),
             tokenizer_sha256=tokenizer_sha256,
             corpus_sha256=corpus_sha256,
-            start_id=start_id,
-            end_id=end_id,
+            start_id=encoding.start_id,
+            end_id=encoding.end_id,
             tokens_sha256=hash_file(temporary / _TOKENS),
             index_sha256=hash_file(temporary / _INDEX),
         )
@@ -155,61 +146,6 @@ def build_store(
 
     publish_folder(folder, fill)
     return open_store(folder, tokenizer_sha256=tokenizer_sha256, corpus_sha256=corpus_sha256)
-
-
-def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    characters = 0
-    for text in documents:
-        batch.append(text)
-        characters += len(text)
-        if len(batch) == _BATCH_DOCUMENTS or characters >= _BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
-
-
-class _Writer:
-    """Appends encoded documents to the tokens file, checking each of them."""
-
-    def __init__(self, file: IO[bytes], vocabulary_size: int, start_id: int | None, end_id: int) -> None:
-        self.dtype = np.dtype("<u2" if vocabulary_size <= _NARROW_ENTRIES else "<u4")
-        self.ends = array("Q")
-        self.num_bytes = self.num_words = 0
-        self._file = file
-        self._vocabulary_size = vocabulary_size
-        self._start = [] if start_id is None else [start_id]
-        self._end = [end_id]
-
-    def add(self, texts: list[str], encoded: list[list[int]]) -> None:
-        if len(encoded) != len(texts):
-            raise CorpusError(
-                f"{len(texts)} documents were encoded to {len(encoded)}; encode_batch must keep their number"
-            )
-        for text, ids in zip(texts, encoded, strict=True):
-            self._check(ids)
-            tokens = np.array([*self._start, *ids, *self._end], dtype=self.dtype)
-            self._file.write(tokens.tobytes())
-            self.ends.append((self.ends[-1] if self.ends else 0) + len(tokens))
-            self.num_bytes += len(text.encode())
-            self.num_words += count_words(text)
-
-    def _check(self, ids: list[int]) -> None:
-        number = len(self.ends) + 1
-        if not ids:
-            raise CorpusError(f"document {number} encodes to no token")
-        for extreme in (min(ids), max(ids)):
-            if not 0 <= extreme < self._vocabulary_size:
-                raise CorpusError(
-                    f"document {number} encodes to id {extreme}; the vocabulary has {self._vocabulary_size} entries"
-                )
-        for special in {*self._start, *self._end}:
-            if special in ids:
-                raise CorpusError(
-                    f"document {number} has the start or end token {special} inside its text; "
-                    "encode without adding special tokens and without reading them from the text"
-                )
 
 
 def open_store(folder: Path, *, tokenizer_sha256: str, corpus_sha256: str) -> TokenStore:

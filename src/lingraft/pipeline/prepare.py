@@ -8,7 +8,6 @@ from typing import Any
 
 from lingraft.corpus import (
     TokenStore,
-    build_store,
     find_files,
     open_store,
     prepare_corpus,
@@ -27,6 +26,7 @@ from lingraft.pipeline.settings import (
     refuse_too_many_epochs,
     refuse_unmeasurable,
 )
+from lingraft.pipeline.tokenising import tokenise
 from lingraft.recipe import Recipe
 from lingraft.run import Run, publish_folder
 from lingraft.vocabulary import TokenizerFile
@@ -160,10 +160,8 @@ def _store(run: Run, name: str, base: Prepared, tokenizer: TokenizerFile) -> Tok
     start, end = base.documents.start, base.documents.end
     folder = run.path("tokens", store_name(name, tokenizer.sha256, corpus_sha256, start, end))
     if not folder.exists():
-        texts = (document.text for document in read_prepared(train))
-        size, encode = tokenizer.num_ids, tokenizer.encode_batch
         try:
-            build_store(texts, encode, folder, vocabulary_size=size, start_id=start, end_id=end, **keys)
+            tokenise(train, tokenizer, folder, start_id=start, end_id=end, corpus_sha256=corpus_sha256)
         except CorpusError as error:
             marks = ", ".join(repr(tokenizer.decode([i])) for i in (start, end) if i is not None)
             raise CorpusError(f"corpora.{name} (border tokens: {marks}): {error}") from error

@@ -27,6 +27,7 @@ RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
 
 _LISTED = """
 errors
+polling
 version
 registry
 quantities

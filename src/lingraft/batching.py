@@ -1,7 +1,9 @@
-"""Batches of an iterable, and of texts by size."""
+"""Batches of an iterable, and of texts by size; between two of them a run can be stopped."""
 
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
+
+from lingraft.polling import poll
 
 __all__ = ["batches_of", "first_bytes"]
 
@@ -14,6 +16,7 @@ def batches_of(items: Iterable[T], size: int) -> Iterator[list[T]]:
     for item in items:
         batch.append(item)
         if len(batch) == size:
+            poll()
             yield batch
             batch = []
     if batch:
@@ -24,6 +27,7 @@ def first_bytes(texts: Iterable[str], limit: int) -> Iterator[str]:
     """Yield texts in order until they come to ``limit`` UTF-8 bytes; the last one is whole."""
     size = 0
     for text in texts:
+        poll()
         yield text
         size += len(text.encode())
         if size >= limit:

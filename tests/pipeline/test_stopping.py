@@ -8,7 +8,7 @@ import pytest
 from lingraft.errors import InterruptedRunError
 from lingraft.pipeline.stopping import Stopper
 
-SIGNALS = [signal.SIGINT, signal.SIGTERM]
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
 
 
 @pytest.mark.parametrize("number", SIGNALS)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingraft.errors import CorpusError
+from lingraft.polling import poll
 from lingraft.run import hash_file, publish_folder
 
 __all__ = ["LENGTHS", "TOKENS", "Encoding", "Part", "TextRange", "cut_text", "is_part", "read_range", "write_part"]
@@ -138,6 +139,7 @@ def write_part(
     def fill(temporary: Path) -> None:
         with (temporary / TOKENS).open("wb") as tokens, (temporary / LENGTHS).open("wb") as lengths:
             for texts, encoded in _encoded(documents, encoding.encode_batch):
+                poll()
                 stream, sizes = _with_borders(texts, encoded, encoding, first + counts[1])
                 stream.tofile(tokens)
                 sizes.astype("<u8").tofile(lengths)

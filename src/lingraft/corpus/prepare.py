@@ -17,6 +17,7 @@ from lingraft.corpus.readers import read_files
 from lingraft.corpus.sources import find_files
 from lingraft.corpus.split import find_leakage, is_held_out
 from lingraft.errors import CorpusError
+from lingraft.polling import poll
 from lingraft.run import hash_file, publish_folder
 
 __all__ = ["prepare_corpus", "read_prepared", "refuse_empty", "source_fingerprint"]
@@ -136,6 +137,7 @@ def _write_sides(
     with ExitStack() as stack:
         sides = {side: _Side(stack.enter_context((folder / f"{side}.jsonl").open("wb"))) for side in _SIDES}
         for document in documents:
+            poll()
             sides["validation" if is_held_out(document, fraction, by) else "train"].add(document)
     return sides
 

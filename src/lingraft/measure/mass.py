@@ -8,6 +8,7 @@ from torch import nn
 from lingraft.errors import MeasurementError
 from lingraft.model.base import head_of, hidden_states
 from lingraft.model.freeze import row_index
+from lingraft.polling import poll
 
 __all__ = ["probability_mass"]
 
@@ -27,6 +28,7 @@ def probability_mass(
     total, positions = 0.0, 0
     model.eval()
     for sequence in sequences:
+        poll()
         inputs = torch.tensor([[condition_id, *sequence]], device=head.weight.device)
         probabilities = head.logits(hidden_states(model, inputs)[0].float()).softmax(dim=1)
         total += probabilities[:, rows].sum().item()

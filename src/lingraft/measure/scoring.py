@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from lingraft.errors import MeasurementError
 from lingraft.model.base import Head, head_of, hidden_states
+from lingraft.polling import poll
 from lingraft.training.loss import token_log_probabilities
 
 __all__ = ["Scored", "Scorer", "windows"]
@@ -95,6 +96,7 @@ class Scorer:
         order = sorted(range(len(pieces)), key=lambda n: (-len(pieces[n][2]), n))
         scored: dict[int, Scored] = {}
         for start in range(0, len(order), self._batch_size):
+            poll()
             chosen = order[start : start + self._batch_size]
             scored |= zip(chosen, self._forward([pieces[n] for n in chosen]), strict=True)
         for number, (index, _, _) in enumerate(pieces):

@@ -9,13 +9,14 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from lingraft.errors import MeasurementError
 from lingraft.model.base import quiet_transformers
+from lingraft.polling import poll
 from lingraft.vocabulary import TokenizerFile
 
 __all__ = ["continue_text"]
 
 
 class _OwnedIdsOnly(LogitsProcessor):  # type: ignore[misc]
-    """Rules out rows that no token owns: they cannot be decoded."""
+    """Rules out rows that no token owns: they cannot be decoded. A stop is heard between two tokens."""
 
     def __init__(self, num_ids: int) -> None:
         self._num_ids = num_ids
@@ -25,6 +26,7 @@ class _OwnedIdsOnly(LogitsProcessor):  # type: ignore[misc]
         input_ids: Int[Tensor, "batch position"],  # noqa: ARG002 - the interface of transformers
         scores: Float[Tensor, "batch rows"],
     ) -> Float[Tensor, "batch rows"]:
+        poll()
         scores[:, self._num_ids :] = -torch.inf
         return scores
 

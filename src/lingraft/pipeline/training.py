@@ -346,11 +346,12 @@ def refuse_untrainable_stages(recipe: Recipe, base_folder: Path) -> None:
         return
     parts = parts_of(model_without_weights(base_folder), inserted_blocks(base_folder))
     for index, stage in enumerate(recipe.stages):
-        for word in stage.trains:
+        for number, word in enumerate(stage.trains):
+            where = f"stages.{index}.train" + (f".{number}" if isinstance(stage.train, tuple) else "")
             try:
                 chosen_names(parts, [word])
             except TrainingError as error:
-                raise RecipeError(f"stages.{index}.train: {error}") from error
+                raise RecipeError(f"{where}: {error}") from error
 
 
 def refuse_changed_weights(model: torch.nn.Module, recorded: str | None, folder: Path) -> None:

@@ -127,7 +127,9 @@ def _share(progress: float, floor: float, schedule: str, options: Mapping[str, f
     shape = entry.bind({**options, "floor": floor} if knows_floor else options, "lr")
     try:
         value = shape(progress)
-    except (TypeError, ValueError) as error:
+    except TypeError as error:
+        raise RecipeError(f"lr.schedule: {schedule!r} does not take a progress between 0 and 1: {error}") from error
+    except ValueError as error:
         raise RecipeError(f"lr.schedule: {schedule!r}: {error}") from error
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RecipeError(f"lr.schedule: {schedule!r} must return a number, it returned {value!r}")

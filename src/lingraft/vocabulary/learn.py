@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Literal
 
+from lingraft.polling import poll
 from lingraft.vocabulary.admission import LearnOptions, is_pinned, is_well_formed
 
 __all__ = ["LearnedMerge", "Learning", "MergeStyle", "WordTable", "learn_merges"]
@@ -273,6 +274,7 @@ class _Learner:
 
     def next_join(self) -> tuple[int, Pair, bytes] | None:
         """Return the best join for the language that pays most; a language that has none left is passed over."""
+        poll()
         for name in sorted(self.queues, key=self.table.cost, reverse=True):
             while best := self.queues[name].pop():
                 if best[2] not in self.ids and not self.is_vetoed(best[1], best[2]):

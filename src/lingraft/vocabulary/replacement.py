@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from lingraft.errors import VocabularyError
+from lingraft.polling import poll
 from lingraft.vocabulary.admission import LearnOptions
 from lingraft.vocabulary.expansion import RemovedToken, VocabularyExpansion
 from lingraft.vocabulary.growth import BpeStart, CountedTexts, grow
@@ -57,6 +58,7 @@ def rare_leaves(start: BpeStart, texts: CountedTexts, count: int, *, spare: int 
     leaves = _Leaves(start, texts, spare)
     removed: list[RemovedToken] = []
     while len(removed) < count:
+        poll()
         token = leaves.pop()
         if token is None:
             raise VocabularyError(

@@ -19,6 +19,7 @@ from tokenizers import Tokenizer, models, trainers
 
 from lingraft.batching import batches_of
 from lingraft.errors import VocabularyError
+from lingraft.polling import poll
 from lingraft.vocabulary.admission import LearnOptions, LearnTexts, is_pinned, is_well_formed
 from lingraft.vocabulary.curve import CurvePoint, FertilityCurve, curve_sizes
 from lingraft.vocabulary.expansion import NewToken, RemovedToken, VocabularyExpansion
@@ -256,6 +257,7 @@ def _fitted(words: Counter[str], candidates: set[str]) -> Scores:
     pieces = candidates | characters
     counts = _occurrences(words, pieces)
     for _ in range(_FITTING_ROUNDS):
+        poll()
         total = counts.total()
         # A piece that is not used keeps half a count: it may be needed when the others change.
         rows = [(piece, math.log(max(counts[piece], 0.5) / total)) for piece in sorted(pieces)]

@@ -12,6 +12,7 @@ from itertools import chain, islice
 
 from lingraft.batching import batches_of
 from lingraft.corpus.cleaning import count_words
+from lingraft.polling import poll
 from lingraft.vocabulary.curve import TextSize
 from lingraft.vocabulary.tokenizer_file import TokenizerFile
 
@@ -60,6 +61,7 @@ def count_pieces(texts: Iterable[str], cut: Cut) -> CountedPieces:
     pieces: Counter[str] = Counter()
     words = characters = size = 0
     for text in texts:
+        poll()
         pieces.update(cut(text))
         words += count_words(text)
         characters += len(text)

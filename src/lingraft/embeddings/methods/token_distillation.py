@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from lingraft.batching import batches_of
 from lingraft.embeddings.context import InitContext, Rows, fill_from_pieces, init_method
 from lingraft.errors import ModelError, RecipeError, nearest
+from lingraft.polling import poll
 from lingraft.vocabulary import VocabularyExpansion
 
 __all__ = ["Snippet", "cut_snippets", "distance", "token_distillation"]
@@ -312,6 +313,7 @@ def _learn(
     longest = rows.detach().norm(dim=1, keepdim=True) * norm_limit
     optimizer = torch.optim.AdamW([rows], lr=lr, weight_decay=0.0)
     for batch in batches:
+        poll()
         optimizer.zero_grad()
         loss(model, context.expansion, rows, batch).backward()  # type: ignore[no-untyped-call]
         optimizer.step()

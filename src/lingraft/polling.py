@@ -1,0 +1,37 @@
+"""Where long loops ask whether to stop: one line in each, and no argument handed through all the rooms.
+
+A signal only sets a flag, because an exception thrown wherever the program happens to be could tear anything. So every
+loop that can run for more than a few seconds polls: reading and cleaning text, tokenising, learning a vocabulary,
+filling rows, measuring, writing samples. Training has its own way to stop, behind a checkpoint.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from lingraft.errors import InterruptedRunError
+
+__all__ = ["poll", "polled"]
+
+_asked: ContextVar[Callable[[], bool] | None] = ContextVar("asked", default=None)
+
+
+def poll() -> None:
+    """Stop here if a stop was asked for; outside of :func:`polled` it never was.
+
+    Raises:
+        InterruptedRunError: it was.
+    """
+    asked = _asked.get()
+    if asked is not None and asked():
+        raise InterruptedRunError("stopped in the middle of a step, which is done again; what was finished is kept")
+
+
+@contextmanager
+def polled(asked: Callable[[], bool]) -> Iterator[None]:
+    """Let :func:`poll` ask ``asked`` inside."""
+    token = _asked.set(asked)
+    try:
+        yield
+    finally:
+        _asked.reset(token)

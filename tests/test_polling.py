@@ -1,0 +1,96 @@
+"""Long loops hear a stop, wherever they are."""
+
+import signal
+
+import pytest
+import torch
+
+from lingraft.batching import batches_of, first_bytes
+from lingraft.errors import InterruptedRunError
+from lingraft.pipeline.stopping import Stopper
+from lingraft.polling import poll, polled
+
+
+def test_outside_nothing_stops() -> None:
+    poll()
+    with polled(lambda: False):
+        poll()
+    poll()
+
+
+def test_inside_a_stop_is_heard_and_afterwards_forgotten() -> None:
+    with polled(lambda: True), pytest.raises(InterruptedRunError, match="in the middle of a step"):
+        poll()
+    poll()
+
+
+def test_the_inner_one_is_asked() -> None:
+    with polled(lambda: True), polled(lambda: False):
+        poll()
+
+
+def test_a_signal_is_heard_by_loops() -> None:
+    with Stopper():
+        poll()
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(InterruptedRunError):
+            poll()
+    poll()
+
+
+def _tokenising(tokenizer, folder) -> None:
+    from lingraft.corpus import build_store
+    from lingraft.corpus.parts import Encoding
+
+    keys = {"tokenizer_sha256": "t", "corpus_sha256": "c"}
+    build_store(["a b"], Encoding(tokenizer.encode_batch, 1000, None, 0), folder, **keys)
+
+
+def _preparing(corpora_folder, folder) -> None:
+    from lingraft.corpus import prepare_corpus
+
+    prepare_corpus(
+        "eu", folder, paths=(str(corpora_folder / "eu.jsonl"),), split=None, config=None, revision=None,
+        text_field="text", bad_lines="error", max_bad_fraction=0.0, normalise="none", deduplicate=True,
+        min_characters=1, max_documents=None, validation=0.1, split_by="content",
+    )  # fmt: skip
+
+
+def _measuring(base) -> None:
+    from lingraft.measure.scoring import Scorer
+    from lingraft.model.base import load_model
+
+    Scorer(load_model(base), num_ids=300, condition_id=0).score([[1, 2, 3]])
+
+
+def _speaking(base, tokenizer) -> None:
+    from lingraft.model.base import load_model
+    from lingraft.model.generate import continue_text
+
+    continue_text(load_model(base), tokenizer, "The", condition_id=0, end_id=0, max_tokens=5)
+
+
+def _learning(tokenizer) -> None:
+    from lingraft.vocabulary import LearnOptions, expand_vocabulary
+
+    expand_vocabulary(tokenizer, {"eu": ["gelaxka gelaxka"] * 9}, ["the"], LearnOptions(num_tokens=3, min_count=2))
+
+
+@pytest.mark.parametrize("what", ["tokenising", "preparing", "measuring", "speaking", "learning", "batches", "texts"])
+def test_every_long_loop_stops_when_it_is_asked_to(what: str, tokenizer, tied_folder, corpora_folder, tmp_path) -> None:
+    work = {
+        "tokenising": lambda: _tokenising(tokenizer, tmp_path / "store"),
+        "preparing": lambda: _preparing(corpora_folder, tmp_path / "corpus"),
+        "measuring": lambda: _measuring(tied_folder),
+        "speaking": lambda: _speaking(tied_folder, tokenizer),
+        "learning": lambda: _learning(tokenizer),
+        "batches": lambda: list(batches_of(range(4), 2)),
+        "texts": lambda: list(first_bytes(["a", "b"], 10)),
+    }[what]
+    work()
+    torch.manual_seed(0)
+    for path in tmp_path.iterdir():
+        path.rename(path.with_name("done"))
+    with polled(lambda: True), pytest.raises(InterruptedRunError):
+        work()
+    assert [path.name for path in tmp_path.iterdir() if path.name != "done"] == []

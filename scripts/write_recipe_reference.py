@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from lingraft import recipe as recipes
+from lingraft import recipe_pairs
 from lingraft.corpus.mixing import mix_schedules
 from lingraft.embeddings import init_methods
 from lingraft.measure.probes import probes
@@ -36,6 +37,7 @@ _PARTS = (
     ("", recipes.Recipe),
     ("languages", recipes.Languages),
     ("corpora.NAME", recipes.Corpus),
+    ("corpora.NAME.pairs", recipe_pairs.Pairs),
     ("documents", recipes.Documents),
     ("vocabulary", recipes.Vocabulary),
     ("embeddings", recipes.EmbeddingInit),
@@ -93,6 +95,11 @@ _MEANINGS = {
     "corpora.NAME.deduplicate": "Leave out documents whose text was seen before.",
     "corpora.NAME.min_characters": "Leave out shorter documents.",
     "corpora.NAME.max_epochs": "Refuse to repeat the corpus more often, over all stages.",
+    "corpora.NAME.pairs": "Parallel text: documents are pairs of a text and its translation.",
+    "corpora.NAME.pairs.languages": "Of the two sides, as `[eu, en]`.",
+    "corpora.NAME.pairs.fields": "Of the two sides in a JSON line; not set, `path` lists two aligned text files.",
+    "corpora.NAME.pairs.direction": "Which side stands first: the first, the second, or each in half of the documents.",
+    "corpora.NAME.pairs.separator": "What stands between the two.",
     "documents.start": "Token in front of each document; `auto` is what the base tokenizer puts there, `none` is none.",
     "documents.end": "Token after each document; `auto` is EOS.",
     "documents.condition_on": "Token in front of every scored text; `auto` is BOS, or EOS where there is no BOS.",

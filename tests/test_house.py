@@ -34,6 +34,7 @@ quantities
 strict_yaml
 measurement
 recipe_part
+recipe_pairs
 recipe_guard
 recipe_stage
 recipe
@@ -49,6 +50,7 @@ corpus.streams
 corpus.bad_values
 corpus.hub
 corpus.readers
+corpus.pairing
 corpus.split
 corpus.prepare
 corpus.parts
@@ -173,6 +175,7 @@ pipeline.tracking
 pipeline.settings
 pipeline.rates
 pipeline.guard_plan
+pipeline.parallel
 pipeline.outline
 pipeline.init_plan
 pipeline.vocabulary_plan

@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from lingraft.errors import nearest
 from lingraft.quantities import Fraction, LanguageCode
 from lingraft.recipe_guard import Ema, Interpolation
+from lingraft.recipe_pairs import Pairs
 from lingraft.recipe_part import Choice, Name, NonEmpty, Part, as_tuple
 from lingraft.recipe_stage import (
     TRAIN_WORDS,
@@ -84,6 +85,7 @@ class Corpus(Part):
     deduplicate: bool = True
     min_characters: Annotated[int, Field(ge=1)] = 1
     max_epochs: Annotated[float, Field(gt=0)] = 4.0
+    pairs: Pairs | None = None
 
     _tuple = field_validator("path", mode="before")(as_tuple)
 
@@ -287,7 +289,7 @@ class Recipe(Part):
             seen[stage.name] = index
 
     def _refuse_unmeasurable_languages(self) -> None:
-        spoken = {self.language_of(name) for name in self.corpora}
+        spoken = {self.language_of(name) for name in self.single_language_corpora()}
         grown = self.vocabulary.languages
         if grown is not None and (self.languages.target not in grown or len(set(grown)) < len(grown)):
             listed = ", ".join(grown)
@@ -320,8 +322,13 @@ class Recipe(Part):
                 raise _at(("measure", "bits_per_byte", index), f"no corpus is in {code!r} to hold text out from")
 
     def language_of(self, corpus: str) -> str:
-        """Return the language of a corpus: what it states, else its name."""
-        return self.corpora[corpus].language or corpus
+        """Return the language of a corpus: what it states, else its name; of parallel text both, as in ``eu+en``."""
+        pairs = self.corpora[corpus].pairs
+        return pairs.label if pairs else self.corpora[corpus].language or corpus
+
+    def single_language_corpora(self) -> tuple[str, ...]:
+        """Return the names of the corpora that are not parallel text."""
+        return tuple(name for name, corpus in self.corpora.items() if corpus.pairs is None)
 
     def grown_languages(self) -> tuple[str, ...]:
         """Return the languages whose text new tokens are learned on, the target first."""
@@ -332,7 +339,7 @@ class Recipe(Part):
         if self.measure.bits_per_byte is not None:
             return self.measure.bits_per_byte
         spoken = dict.fromkeys([self.languages.target, self.languages.source])
-        return tuple(spoken | dict.fromkeys(self.language_of(name) for name in self.corpora))
+        return tuple(spoken | dict.fromkeys(self.language_of(name) for name in self.single_language_corpora()))
 
     @property
     def total_tokens(self) -> int:

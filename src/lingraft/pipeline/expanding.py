@@ -104,7 +104,8 @@ class _Texts:
 
 def _read_texts(run: Run, recipe: Recipe) -> _Texts:
     limit, grown = recipe.vocabulary.sample_bytes, recipe.grown_languages()
-    others = {name for name in recipe.corpora if recipe.language_of(name) not in grown}
+    # Parallel text is of both kinds: protecting it would veto the tokens that are wanted.
+    others = {name for name in recipe.single_language_corpora() if recipe.language_of(name) not in grown}
     targets = {
         language: _sample(run, {name for name in recipe.corpora if recipe.language_of(name) == language}, limit)
         for language in grown

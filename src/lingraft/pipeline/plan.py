@@ -4,10 +4,12 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from lingraft.batching import first_bytes
 from lingraft.corpus import Document, Rejects, clean, find_files, read_files
 from lingraft.corpus.cleaning import count_words
+from lingraft.corpus.pairing import count_sides, read_sides
 from lingraft.corpus.prepare import refuse_empty
 from lingraft.corpus.split import is_held_out
 from lingraft.errors import ModelError, RecipeError, VocabularyError
@@ -15,11 +17,13 @@ from lingraft.model.locate import BaseDescription, describe_base, locate_base
 from lingraft.pipeline.guard_plan import guard_copies
 from lingraft.pipeline.init_plan import init_needs
 from lingraft.pipeline.outline import StageOutline, outline_stage, product_rate
+from lingraft.pipeline.parallel import pair_corpus
 from lingraft.pipeline.rates import refuse_unusable_optimizer, stage_rates
 from lingraft.pipeline.settings import (
     DocumentTokens,
     document_tokens,
     needed_tokens,
+    refuse_shared_files,
     refuse_too_many_epochs,
     refuse_unmeasurable,
     stage_schedule,
@@ -34,6 +38,7 @@ __all__ = ["CorpusPlan", "Plan", "make_plan"]
 
 _SAMPLE_BYTES = 300_000
 _WHOLE_BYTES = 2_000_000
+_SAMPLE_PAIRS = 5_000
 _PACKED_RATIO = {".gz": 3.0, ".zst": 4.0}
 # Where the rates of a stage add up to more than this, the base is soon gone (4e-4 over 100,000 steps is 20 and
 # more); the runs of arXiv 2506.00288 stay near 0.5.
@@ -92,6 +97,7 @@ def make_plan(recipe: Recipe) -> Plan:
         refuse_unusable_optimizer(recipe, index)
         guard_copies(stage, index)
         stage_schedule(recipe, index, dict.fromkeys(recipe.corpora, 1))
+    refuse_shared_files(recipe)
     samples = {name: _sample(recipe, name) for name in recipe.corpora}
     refuse_unmeasurable(recipe, lambda name: samples[name].holds_out)
     base = describe_base(location)
@@ -185,6 +191,7 @@ class _Sample:
     scale: float
     files: int
     holds_out: bool
+    sides: tuple[Mapping[str, str], ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -200,7 +207,19 @@ def _sample(recipe: Recipe, name: str) -> _Sample:
     if corpus.split:
         return _Sample([], 1.0, 0, corpus.validation > 0)
     files = find_files(corpus.paths, f"corpora.{name}.path")
-    text_bytes = sum(path.stat().st_size * _PACKED_RATIO.get(path.suffix, 1.0) for path in files)
+    if corpus.pairs:
+        with TemporaryDirectory() as folder:
+            limit_pairs = None if sum(path.stat().st_size for path in files) <= _WHOLE_BYTES else _SAMPLE_PAIRS
+            pairs = pair_corpus(recipe, name, Path(folder) / "pairs", limit_pairs)
+            sides = tuple(read_sides(pairs, _SAMPLE_PAIRS))
+            return replace(_sample_of(recipe, name, [pairs], files), sides=sides)
+    return _sample_of(recipe, name, files, files)
+
+
+def _sample_of(recipe: Recipe, name: str, files: list[Path], sources: list[Path]) -> _Sample:
+    """Read documents from ``files``, which hold what, or some of what, ``sources`` hold."""
+    corpus = recipe.corpora[name]
+    text_bytes = sum(path.stat().st_size * _PACKED_RATIO.get(path.suffix, 1.0) for path in sources)
     limit = float("inf") if text_bytes <= _WHOLE_BYTES else _SAMPLE_BYTES
     rejects = Rejects()
     texts: list[str] = []
@@ -221,7 +240,7 @@ def _sample(recipe: Recipe, name: str) -> _Sample:
         scale = max(1.0, text_bytes * (1 - corpus.validation) / read)
         if corpus.max_documents:
             scale = min(scale, max(1.0, corpus.max_documents * (1 - corpus.validation) / len(texts)))
-    return _Sample(texts, scale, len(files), held_out > 0)
+    return _Sample(texts, scale, len(sources), held_out > 0)
 
 
 def _documents(recipe: Recipe, name: str, files: list[Path], rejects: Rejects) -> Iterator[Document]:
@@ -252,6 +271,8 @@ def _plan_vocabulary(recipe: Recipe, base: BaseDescription, samples: dict[str, _
     protected: list[str] = []
     for name, sample in samples.items():
         language = recipe.language_of(name)
+        if sample.sides:
+            continue
         if language in targets:
             targets[language] += first_bytes(sample.texts, _SAMPLE_BYTES)
             whole[language] += sample.bytes * sample.scale
@@ -265,15 +286,17 @@ def _plan_corpus(
 ) -> CorpusPlan:
     language = recipe.language_of(name)
     encoded = sum(map(len, base.tokenizer.encode_batch(sample.texts))) + len(sample.texts)
+    shares = count_sides(sample.sides, base.tokenizer.encode_batch) or {language: 1.0}
+    left = sum(share * shrink.get(code, 1.0) for code, share in shares.items())
     return CorpusPlan(
         name=name,
-        language=language,
+        language=" + ".join(f"{c} {share:.0%}" for c, share in shares.items()) if sample.sides else language,
         files=sample.files,
         bytes=round(sample.bytes * sample.scale),
         words=round(sum(map(count_words, sample.texts)) * sample.scale),
         base_tokens=round(encoded * sample.scale),
-        tokens=round(encoded * sample.scale * shrink.get(language, 1.0)),
-        is_estimate=sample.scale > 1 or language in shrink,
+        tokens=round(encoded * sample.scale * left),
+        is_estimate=sample.scale > 1 or any(code in shrink for code in shares),
     )
 
 

@@ -18,6 +18,7 @@ from lingraft.corpus import (
 from lingraft.errors import CorpusError
 from lingraft.model.base import convert_gguf, fetch_folder
 from lingraft.model.locate import describe_base, locate_base
+from lingraft.pipeline.parallel import pair_corpus
 from lingraft.pipeline.progress import Progress
 from lingraft.pipeline.settings import (
     DocumentTokens,
@@ -53,8 +54,9 @@ def prepare_corpora(run: Run, recipe: Recipe, progress: Progress) -> None:
     for name, corpus in recipe.corpora.items():
         progress.phase(f"corpus {name}")
         files = [] if corpus.split else find_files(corpus.paths, f"corpora.{name}.path")
+        paths = (str(pair_corpus(recipe, name, run.path("pairs", name))),) if corpus.pairs else corpus.paths
         options: dict[str, Any] = {
-            "paths": corpus.paths,
+            "paths": paths,
             "split": corpus.split,
             "config": corpus.config,
             "revision": corpus.revision,
@@ -70,6 +72,7 @@ def prepare_corpora(run: Run, recipe: Recipe, progress: Progress) -> None:
         }
         inputs = {
             "options": options | {"paths": [Path(p).name for p in corpus.paths]},
+            "pairs": [corpus.pairs.options(), recipe.seed] if corpus.pairs else None,
             "sources": source_fingerprint(files),
         }
         folder = run.path("corpora", name)

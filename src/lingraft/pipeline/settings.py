@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from lingraft.corpus import find_files
 from lingraft.corpus.apportionment import Apportionment, apportion
 from lingraft.corpus.mixing import Schedule, make_schedule
 from lingraft.errors import CorpusError, RecipeError, VocabularyError, nearest
 from lingraft.model.locate import BaseDescription
 from lingraft.quantities import length_in_tokens
 from lingraft.recipe import Recipe, Stage
+from lingraft.run import hash_file
 from lingraft.training.horizon import half_life, start_share
 from lingraft.vocabulary import (
     LearnOptions,
@@ -31,6 +34,7 @@ __all__ = [
     "measure_steps",
     "needed_tokens",
     "patched_tokenizer",
+    "refuse_shared_files",
     "refuse_too_many_epochs",
     "refuse_unmeasurable",
     "stage_mix",
@@ -192,6 +196,31 @@ def needed_tokens(recipe: Recipe, tokens: Mapping[str, int]) -> dict[str, int]:
         for name, sequences in stage_mix(recipe, index, tokens).totals.items():
             needed[name] += sequences * stage.batch.sequence_length
     return needed
+
+
+def refuse_shared_files(recipe: Recipe) -> None:
+    """Raise a CorpusError when two corpora that stages train on hold the same file, by its path or by its content.
+
+    It would be read twice in one order, and the shares of the mix would not be what is read.
+    """
+    places: dict[Path, str] = {}
+    sizes: dict[int, list[tuple[str, Path]]] = {}
+    used = set().union(*(stage.mix.corpora() for stage in recipe.stages))
+    for name, corpus in recipe.corpora.items():
+        for path in [] if corpus.split or name not in used else find_files(corpus.paths, f"corpora.{name}.path"):
+            other = places.setdefault(path.resolve(), name)
+            if other != name:
+                raise CorpusError(f"corpora.{name}: {path} is in corpora.{other} as well; a text is in one corpus only")
+            sizes.setdefault(path.stat().st_size, []).append((name, path))
+    for size, same in sizes.items():
+        seen: dict[str, tuple[str, Path]] = {}
+        for name, path in same if len(same) > 1 and size else ():
+            other, twin = seen.setdefault(hash_file(path), (name, path))
+            if other != name:
+                raise CorpusError(
+                    f"corpora.{name}: {path} has the same content as {twin} of corpora.{other}; a text is in one "
+                    "corpus only"
+                )
 
 
 def refuse_too_many_epochs(recipe: Recipe, corpus: str, needed: float, available: float, what: str = "") -> None:

@@ -6,7 +6,9 @@ import resource
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from lingraft.model.export import save_model
 from lingraft.model.freeze import choose_trainable, chosen_names, inserted_blocks, parts_of, weights_digest
 from lingraft.pipeline.companions import SourceReader, average_makers, guard_makers
 from lingraft.pipeline.measuring import Evaluator
+from lingraft.pipeline.parallel import language_shares
 from lingraft.pipeline.progress import Progress
 from lingraft.pipeline.rates import optimizer_options, stage_rates
 from lingraft.pipeline.settings import checkpoint_steps, measure_steps, stage_mix
@@ -83,6 +86,11 @@ class StageRunner:
     expanded: Path
     stopper: Stopper
     progress: Progress
+
+    @cached_property
+    def language_shares(self) -> dict[str, dict[str, float]]:
+        """Corpus → language → share of its tokens."""
+        return language_shares(self.run, self.recipe, self.evaluator.expansion.new)
 
     def train(self, index: int) -> dict[str, Any]:
         """Run a stage to its end, or skip it if it is done; return its record.
@@ -307,7 +315,20 @@ class StageRunner:
             )
         for corpus, read in report.read.items():
             rows.append(Measurement(stage.name, tokens, "share", read / report.tokens, corpus))
+        rows += [
+            Measurement(stage.name, tokens, "language_share", share, language)
+            for language, share in _by_language(report, self.language_shares).items()
+        ]
         return rows
+
+
+def _by_language(report: StepReport, shares: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return language → share of a step's tokens, where some of them are of parallel text; else the corpora tell it."""
+    found: dict[str, float] = {}
+    for corpus, read in report.read.items() if any(len(parts) > 1 for parts in shares.values()) else ():
+        for language, part in shares[corpus].items():
+            found[language] = found.get(language, 0.0) + part * read / report.tokens
+    return found
 
 
 def stage_plan(recipe: Recipe, index: int) -> StagePlan:

@@ -132,3 +132,22 @@ def test_positions_that_run_on_are_found_out(tied_folder, monkeypatch) -> None:
     monkeypatch.setattr("lingraft.model.isolation.isolating_inputs", only_a_mask)
     with pytest.raises(ModelError, match="differs from the same one alone"):
         refuse_leaks(model, NUM_IDS, "batch.isolate")
+
+
+def test_other_attention_than_eager_and_sdpa_is_told_by_positions_alone(tied_folder, monkeypatch) -> None:
+    """FlexAttention and flash attention take no dense mask; transformers sees where positions begin again."""
+    model = load_model(tied_folder)
+    documents = torch.tensor([[0, 0, 1, 1]])
+    ids, other = torch.tensor([[3, 1, 4, 1]]), torch.tensor([[3, 2, 4, 1]])
+    monkeypatch.setattr(model.config, "_attn_implementation_internal", "flash_attention_2")
+    inputs = isolating_inputs(model, documents)
+    assert inputs.keys() == {"position_ids"}
+    monkeypatch.undo()
+    with torch.no_grad():
+        one, two = (model.base_model(input_ids=i, use_cache=False, **inputs).last_hidden_state for i in (ids, other))
+    assert torch.equal(one[0, 2:], two[0, 2:])
+
+
+def test_it_holds_in_bf16_too(tied_folder) -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        refuse_leaks(load_model(tied_folder), 380, "batch.isolate")

@@ -419,3 +419,17 @@ def test_planning_loads_no_torch(kind, recipe_path, tmp_path, tied_folder, token
 
 def _environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+
+
+def test_isolation_that_an_architecture_cannot_give_is_refused_before_a_weight_is_loaded(make_recipe, monkeypatch):
+    described = plan_module.describe_base
+    for known in ({"architecture": "bloom"}, {"architecture": "falcon", "has_alibi": True}):
+        monkeypatch.setattr(
+            plan_module,
+            "describe_base",
+            lambda location, known=known: dataclasses.replace(described(location), **known),
+        )
+        with pytest.raises(RecipeError, match=rf"stages\.1\.batch\.isolate: {known['architecture']} takes no mask"):
+            make_plan(make_recipe("stages.1.batch.isolate=true"))
+    monkeypatch.undo()
+    make_plan(make_recipe("stages.1.batch.isolate=true"))

@@ -22,6 +22,8 @@ __all__ = ["isolating_inputs", "positions_in_documents", "refuse_leaks"]
 
 _TAKES_A_MASK = ("eager", "sdpa")
 _TOLERANCE = 1e-4
+# A bf16 product has 8 bits, and a pack is summed in another order than a document alone; a leak is a matter of 0.1.
+_HALF_TOLERANCE = 3e-2
 
 
 def positions_in_documents(documents: Int[Tensor, "batch position"]) -> Int[Tensor, "batch position"]:
@@ -103,7 +105,7 @@ def refuse_leaks(model: nn.Module, num_ids: int, where: str) -> None:
         reason = f"a changed word moves the states of the next document by {moved / scale:.2g} of their size"
         raise _refusal(model, where, reason)
     apart = (first - alone).abs().max().item() / scale
-    if apart > _TOLERANCE:
+    if apart > (_HALF_TOLERANCE if torch.is_autocast_enabled(device.type) else _TOLERANCE):
         raise _refusal(model, where, f"a document in a pack differs from the same one alone by {apart:.2g} of its size")
 
 

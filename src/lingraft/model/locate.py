@@ -66,6 +66,8 @@ class BaseDescription:
         max_positions: longest sequence, in tokens.
         bos: spelling of the BOS token, if there is one.
         eos: spelling of the EOS token, if there is one.
+        architecture: ``model_type`` of the configuration, or what a GGUF file calls it.
+        has_alibi: whether positions are biases on attention.
     """
 
     tokenizer: TokenizerFile
@@ -77,6 +79,8 @@ class BaseDescription:
     max_positions: int
     bos: str | None
     eos: str | None
+    architecture: str = ""
+    has_alibi: bool = False
 
 
 def locate_base(reference: str, revision: str | None = None, where: str = "base_model") -> BaseLocation:
@@ -272,6 +276,8 @@ def _describe_folder(folder: Path, config: Mapping[str, Any], shapes: Mapping[st
         max_positions=_first(text, "max_position_embeddings", "n_positions"),
         bos=_spelling(tokens.get("bos_token")),
         eos=_spelling(tokens.get("eos_token")),
+        architecture=str(text.get("model_type", "")),
+        has_alibi=text.get("alibi") is True,
     )
 
 
@@ -337,6 +343,7 @@ def _describe_gguf(path: Path) -> BaseDescription:
         max_positions=int(fields[f"{architecture}.context_length"].contents()),
         bos=tokens[ids["bos"].contents()] if ids["bos"] else None,
         eos=tokens[ids["eos"].contents()] if ids["eos"] else None,
+        architecture=str(architecture),
     )
 
 

@@ -39,6 +39,7 @@ __all__ = ["CorpusPlan", "Plan", "make_plan"]
 _SAMPLE_BYTES = 300_000
 _WHOLE_BYTES = 2_000_000
 _SAMPLE_PAIRS = 5_000
+_NEVER_APART = ("bloom", "mamba", "mamba2", "falcon_mamba", "rwkv")
 _PACKED_RATIO = {".gz": 3.0, ".zst": 4.0}
 # Where the rates of a stage add up to more than this, the base is soon gone (4e-4 over 100,000 steps is 20 and
 # more); the runs of arXiv 2506.00288 stay near 0.5.
@@ -107,6 +108,7 @@ def make_plan(recipe: Recipe) -> Plan:
     _refuse_long_bakeoff(recipe)
     documents = document_tokens(recipe, base)
     _refuse_long_sequences(recipe, base)
+    _refuse_unisolable(recipe, base)
     vocabulary = _plan_vocabulary(recipe, base, samples)
     shrink = vocabulary.shrink if vocabulary else {}
     sizes = [_plan_corpus(recipe, base, name, samples[name], shrink) for name in recipe.corpora]
@@ -180,6 +182,16 @@ def _refuse_long_sequences(recipe: Recipe, base: BaseDescription) -> None:
             raise RecipeError(
                 f"stages.{index}.batch.sequence_length: {stage.batch.sequence_length} is longer than the base model's "
                 f"{base.max_positions} positions"
+            )
+
+
+def _refuse_unisolable(recipe: Recipe, base: BaseDescription) -> None:
+    """Refuse what is known beforehand; the stage asks the model itself, whatever its architecture."""
+    for index, stage in enumerate(recipe.stages):
+        if stage.batch.isolate and (base.architecture in _NEVER_APART or base.has_alibi):
+            raise RecipeError(
+                f"stages.{index}.batch.isolate: {base.architecture} takes no mask that keeps documents apart; write "
+                "isolate: false, and documents of one sequence see each other"
             )
 
 

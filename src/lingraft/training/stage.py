@@ -293,7 +293,8 @@ def train_stage(
         FrozenMovedError: something frozen moved.
     """
     if plan.isolate:
-        refuse_leaks(model, head.num_ids, f"stage {plan.name!r}, batch.isolate")
+        with _autocast(head.weight.device.type, plan.dtype):
+            refuse_leaks(model, head.num_ids, f"stage {plan.name!r}, batch.isolate")
     still = frozen_digests(model, trainable)
     loop = _start(model, head, trainable, loader, plan, checkpoints, fingerprints, callbacks)
     take_over(loop.optimizers, loop.parameters, trainable, carried or {})

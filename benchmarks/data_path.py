@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from lingraft.corpus import Rejects, build_store, read_files
+from lingraft.corpus import Reading, Rejects, build_store, read_files
 from lingraft.corpus.apportionment import apportion
 from lingraft.corpus.loader import SequenceLoader
 from lingraft.corpus.mixing import make_schedule
@@ -92,8 +92,7 @@ def main() -> None:
     parser.add_argument("texts", type=Path, nargs="+")
     parser.add_argument("--repeats", type=int, default=5)
     given = parser.parse_args()
-    reading = read_files(given.texts, corpus="text", text_field="text", bad_lines="error", max_bad_fraction=0.0,
-                         rejects=Rejects(), where="texts")  # fmt: skip
+    reading = read_files(given.texts, Reading(), corpus="text", rejects=Rejects(), where="texts")
     throughput(TokenizerFile.open(given.tokenizer), [document.text for document in reading], given.repeats)
     resuming(given.repeats)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lingraft import load_recipe
-from lingraft.corpus import Rejects, find_files, is_held_out, read_files
+from lingraft.corpus import Reading, Rejects, find_files, is_held_out, read_files
 from lingraft.corpus.document import Document
 from lingraft.model.locate import describe_base, locate_base
 from lingraft.recipe import Recipe
@@ -22,8 +22,7 @@ ROOT = Path(__file__).parents[1]
 
 def read(paths: list[str]) -> Iterator[Document]:
     """Yield the documents of text files."""
-    options = {"text_field": "text", "bad_lines": "error", "max_bad_fraction": 0.0, "rejects": Rejects()}
-    yield from read_files(find_files(paths, "TEXT"), corpus="TEXT", where="TEXT", **options)  # type: ignore[arg-type]
+    yield from read_files(find_files(paths, "TEXT"), Reading(), corpus="TEXT", rejects=Rejects(), where="TEXT")
 
 
 def training_texts(recipe: Recipe, name: str) -> list[str]:

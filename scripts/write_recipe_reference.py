@@ -22,6 +22,7 @@ from pydantic.fields import FieldInfo
 from lingraft import recipe as recipes
 from lingraft import recipe_pairs
 from lingraft.corpus.mixing import mix_schedules
+from lingraft.corpus.quality import quality_filters
 from lingraft.embeddings import init_methods
 from lingraft.measure.probes import probes
 from lingraft.registry import Registry
@@ -38,6 +39,8 @@ _PARTS = (
     ("languages", recipes.Languages),
     ("corpora.NAME", recipes.Corpus),
     ("corpora.NAME.pairs", recipe_pairs.Pairs),
+    ("corpora.NAME.language_id", recipes.LanguageId),
+    ("corpora.NAME.near_duplicates", recipes.NearDuplicates),
     ("documents", recipes.Documents),
     ("vocabulary", recipes.Vocabulary),
     ("embeddings", recipes.EmbeddingInit),
@@ -89,11 +92,29 @@ _MEANINGS = {
     "corpora.NAME.validation": "Share of documents held out, chosen by a hash.",
     "corpora.NAME.split_by": "What is hashed: the text, or the document's id (so that translations fall on one side).",
     "corpora.NAME.max_documents": "Read at most so many documents.",
-    "corpora.NAME.bad_lines": "Stop at a line that cannot be read, or leave it out and count it.",
-    "corpora.NAME.max_bad_fraction": "With `skip`, the largest share of lines that may be left out.",
+    "corpora.NAME.bad_lines": "Stop at a line that cannot be read, leave it out and count it, or put U+FFFD where it "
+    "cannot be text (what is no document even so is left out).",
+    "corpora.NAME.max_bad_fraction": "With `skip` and `replace`, the largest share of lines left out or repaired.",
+    "corpora.NAME.max_line_bytes": "A longer line is a bad one; no more of it is held in memory.",
+    "corpora.NAME.tolerate_truncated_tail": "Files may end in the middle of a line or of their compression.",
     "corpora.NAME.normalise": "Unicode normal form that the text is put into.",
-    "corpora.NAME.deduplicate": "Leave out documents whose text was seen before.",
+    "corpora.NAME.strip_bidi": "Take bidi marks out; joiners and non-joiners always stay.",
     "corpora.NAME.min_characters": "Leave out shorter documents.",
+    "corpora.NAME.max_characters": "Leave out longer documents.",
+    "corpora.NAME.quality": "Quality filters, each a name or `{name: …, OPTION: …}`; see `lingraft list filters`.",
+    "corpora.NAME.language_id": "Check the language of each document.",
+    "corpora.NAME.scripts": "Scripts that its letters should be of, as `[Latin]`; those of the language if not said.",
+    "corpora.NAME.max_other_script": "Warn where a larger share of the letters is of other scripts.",
+    "corpora.NAME.deduplicate": "Leave out documents whose text was seen before.",
+    "corpora.NAME.near_duplicates": "Leave out documents that are nearly one seen before; `{}` takes the defaults.",
+    "corpora.NAME.language_id.model": "`small`, or the path of a fastText model.",
+    "corpora.NAME.language_id.labels": "Answers that count as the corpus's language; its code if not said.",
+    "corpora.NAME.language_id.min_probability": "A guess with less is no answer.",
+    "corpora.NAME.language_id.action": "Count documents in another language, or leave them out.",
+    "corpora.NAME.near_duplicates.similarity": "Share of rows in common from which two documents are the same.",
+    "corpora.NAME.near_duplicates.row_words": "Words in a row.",
+    "corpora.NAME.near_duplicates.num_hashes": "Hashes in a signature.",
+    "corpora.NAME.near_duplicates.num_bands": "Parts of a signature, of which one must agree; divides `num_hashes`.",
     "corpora.NAME.max_epochs": "Refuse to repeat the corpus more often, over all stages.",
     "corpora.NAME.pairs": "Parallel text: documents are pairs of a text and its translation.",
     "corpora.NAME.pairs.languages": "Of the two sides, as `[eu, en]`.",
@@ -195,6 +216,7 @@ _MEANINGS = {
     "measure.validation_bytes": "Held-out text per language.",
     "measure.segment_bytes": "Longest piece that is scored by itself.",
     "measure.probes": "Probes of in-context learning; heavy ones run on the base and at stage ends.",
+    "measure.benchmark_files": "Files of evaluation items (jsonl, txt); those found in training text are reported.",
     "measure.parameter_shift": "Whether to measure how far the weights have moved.",
     "measure.batch_size": "Sequences per forward pass when measuring.",
     "measure.samples": "Prompts to continue before and after; the beginnings of held-out documents if none.",
@@ -339,6 +361,7 @@ def _registries() -> Iterator[tuple[str, str, Registry]]:
     yield "Optimisers", "for `stages.N.optimizer.name`", optimizers
     yield "Guards", "for `stages.N.guards`", guards
     yield "Probes", "for `measure.probes`", probes
+    yield "Quality filters", "for `corpora.NAME.quality`", quality_filters
 
 
 def _registry(entry: tuple[str, str, Registry]) -> str:

@@ -36,6 +36,7 @@ measurement
 recipe_part
 recipe_pairs
 recipe_guard
+recipe_corpus
 recipe_stage
 recipe
 recipe_file
@@ -44,14 +45,19 @@ batching
 
 corpus.document
 corpus.scripts
-corpus.cleaning
+corpus.characters
 corpus.sources
 corpus.streams
 corpus.bad_values
 corpus.hub
 corpus.readers
 corpus.pairing
+corpus.quality
+corpus.language_id
+corpus.near_duplicates
+corpus.cleaning
 corpus.split
+corpus.overlap
 corpus.prepare
 corpus.parts
 corpus.store
@@ -177,6 +183,7 @@ pipeline.rates
 pipeline.guard_plan
 pipeline.parallel
 pipeline.outline
+pipeline.data
 pipeline.init_plan
 pipeline.vocabulary_plan
 pipeline.plan
@@ -216,6 +223,7 @@ HEAVY = {"torch", "transformers", "tokenizers", "numpy", "plotly", "datasets", "
 REGISTRIES = [
     ("embeddings", "lingraft.embeddings", "init_methods"),
     ("corpus", "lingraft.corpus.mixing", "mix_schedules"),
+    ("corpus", "lingraft.corpus.quality", "quality_filters"),
     ("training", "lingraft.training.learning_rate", "lr_schedules"),
     ("training", "lingraft.training.optimizer", "optimizers"),
     ("training/averaging", "lingraft.training.averaging", "averages"),

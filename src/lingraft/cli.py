@@ -21,6 +21,7 @@ _REGISTRIES = {
     "averages": ("training.averaging", "averages"),
     "guards": ("training.guards", "guards"),
     "probes": ("measure.probes", "probes"),
+    "filters": ("corpus.quality", "quality_filters"),
 }
 
 app = typer.Typer(
@@ -406,7 +407,8 @@ def list_names(
     kind: Annotated[
         str,
         typer.Argument(
-            help="init-methods, mix-schedules, lr-schedules, optimizers, averages, guards or probes", show_default=False
+            help="init-methods, mix-schedules, lr-schedules, optimizers, averages, guards, probes or filters",
+            show_default=False,
         ),
     ],
 ) -> None:

@@ -11,8 +11,8 @@ from pydantic_core import PydanticCustomError
 
 from lingraft.errors import nearest
 from lingraft.quantities import Fraction, LanguageCode
+from lingraft.recipe_corpus import Corpus, LanguageId, NearDuplicates
 from lingraft.recipe_guard import Ema, Interpolation
-from lingraft.recipe_pairs import Pairs
 from lingraft.recipe_part import Choice, Name, NonEmpty, Part, as_tuple
 from lingraft.recipe_stage import (
     TRAIN_WORDS,
@@ -36,11 +36,13 @@ __all__ = [
     "EmbeddingInit",
     "InitPair",
     "Interpolation",
+    "LanguageId",
     "Languages",
     "Layers",
     "LearningRate",
     "Measure",
     "MixSpec",
+    "NearDuplicates",
     "Optimizer",
     "Recipe",
     "Stage",
@@ -59,40 +61,6 @@ class Languages(Part):
         if self.source == self.target:
             raise ValueError(f"source and target are both {self.source!r}")
         return self
-
-
-class Corpus(Part):
-    """Where one corpus of text lies and how its documents are read.
-
-    ``path`` is a file, a folder or a glob of ``.txt``, ``.jsonl`` or ``.parquet`` (``.gz``, ``.zst``), or a list of
-    them; with ``split`` it is the name of a Hugging Face dataset, of which ``config`` names the configuration.
-    ``validation`` is the share held out, decided by a hash of each document's content; of its ``id`` where translations
-    of one page must fall on the same side.
-    """
-
-    path: NonEmpty | Annotated[tuple[NonEmpty, ...], Field(min_length=1)]
-    language: LanguageCode | None = None
-    text: str = "text"
-    split: str | None = None
-    config: str | None = None
-    revision: str | None = None
-    validation: Fraction = 0.05
-    split_by: Literal["content", "id"] = "content"
-    max_documents: Annotated[int, Field(gt=0)] | None = None
-    bad_lines: Literal["error", "skip"] = "error"
-    max_bad_fraction: Fraction = 0.001
-    normalise: Literal["none", "nfc"] = "none"
-    deduplicate: bool = True
-    min_characters: Annotated[int, Field(ge=1)] = 1
-    max_epochs: Annotated[float, Field(gt=0)] = 4.0
-    pairs: Pairs | None = None
-
-    _tuple = field_validator("path", mode="before")(as_tuple)
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """The paths as a tuple, whether one or several were given."""
-        return (self.path,) if isinstance(self.path, str) else self.path
 
 
 class Documents(Part):
@@ -211,12 +179,13 @@ class Measure(Part):
     validation_bytes: Annotated[int, Field(ge=1000)] = 200_000
     segment_bytes: Annotated[int, Field(ge=64)] = 2048
     probes: tuple[Choice, ...] = (Choice(name="random_copy"), Choice(name="copain"))
+    benchmark_files: tuple[NonEmpty, ...] = ()
     parameter_shift: bool = True
     batch_size: Annotated[int, Field(ge=1)] = 8
     samples: tuple[str, ...] = ()
     sample_tokens: Annotated[int, Field(ge=1)] = 40
 
-    _tuples = field_validator("at", "bits_per_byte", "probes", "samples", mode="before")(as_tuple)
+    _tuples = field_validator("at", "bits_per_byte", "probes", "samples", "benchmark_files", mode="before")(as_tuple)
 
 
 class Recipe(Part):

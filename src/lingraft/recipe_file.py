@@ -50,17 +50,31 @@ def _make_paths_absolute(raw: dict[str, Any], folder: Path) -> None:
     folder = folder.resolve()
     corpora = raw.get("corpora")
     for corpus in corpora.values() if isinstance(corpora, dict) else ():
-        if isinstance(corpus, dict) and "split" not in corpus:
-            given = corpus.get("path")
-            if isinstance(given, str):
-                corpus["path"] = str(folder / given)
-            elif isinstance(given, list):
-                corpus["path"] = [str(folder / item) if isinstance(item, str) else item for item in given]
+        if isinstance(corpus, dict):
+            _make_corpus_absolute(corpus, folder)
+    _make_list_absolute(raw.get("measure"), "benchmark_files", folder)
     _make_absolute(raw, "base_model", folder)
     _make_absolute(raw.get("vocabulary"), "second_tokenizer", folder)
     for options in _init_options(raw.get("embeddings")):
         for name in options.keys() - {"name"}:
             _make_absolute(options, name, folder)
+
+
+def _make_corpus_absolute(corpus: dict[str, Any], folder: Path) -> None:
+    """With ``split``, a name that is no folder here is one on the hub."""
+    _make_absolute(corpus.get("language_id"), "model", folder)
+    if "split" in corpus:
+        _make_absolute(corpus, "path", folder)
+    elif isinstance(corpus.get("path"), str):
+        corpus["path"] = str(folder / corpus["path"])
+    else:
+        _make_list_absolute(corpus, "path", folder)
+
+
+def _make_list_absolute(part: Any, name: str, folder: Path) -> None:
+    given = part.get(name) if isinstance(part, dict) else None
+    if isinstance(given, list):
+        part[name] = [str(folder / item) if isinstance(item, str) else item for item in given]
 
 
 def _make_absolute(part: Any, name: str, folder: Path) -> None:

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from lingraft.corpus import prepare_corpus, read_prepared, source_fingerprint
+from lingraft.corpus import (
+    Cleaning,
+    Preparation,
+    Reading,
+    find_place,
+    prepare_corpus,
+    read_prepared,
+    source_fingerprint,
+)
 from lingraft.errors import CorpusError
 from lingraft.run import hash_file
 
@@ -23,8 +31,12 @@ def source(tmp_path):
     return path
 
 
-def prepare(source: Path, name: str = "eu", **options):
-    return prepare_corpus(name, source.parents[1] / "out" / name, paths=[str(source)], **{"validation": 0.2} | options)
+def prepare(source: Path, name: str = "eu", reading=None, cleaning=None, **options):
+    place = find_place([str(source)], f"corpora.{name}")
+    preparation = Preparation(
+        reading=Reading(**reading or {}), cleaning=Cleaning(**cleaning or {}), **{"validation": 0.2} | options
+    )
+    return prepare_corpus(name, source.parents[1] / "out" / name, place, preparation)
 
 
 def test_every_document_lands_on_one_side(source):
@@ -46,7 +58,7 @@ def test_record_and_report_agree(source):
     assert report["words"] == 300
     assert report["bytes"] == record["train_bytes"] + record["validation_bytes"]
     assert report["scripts"] == {"Latin": 1000}
-    assert report["leakage"] == 0.0
+    assert report["warnings"] == []
     assert report["sources"] == [{"file": "eu.jsonl", "bytes": source.stat().st_size, "sha256": hash_file(source)}]
     assert [entry["reason"] for entry in report["rejects"]] == [
         "exact duplicate of an earlier document",
@@ -56,7 +68,7 @@ def test_record_and_report_agree(source):
 
 def test_the_report_names_no_folder(source):
     source.write_bytes(source.read_bytes() + b"{\n")
-    prepare(source, bad_lines="skip", max_bad_fraction=0.5)
+    prepare(source, reading={"bad_lines": "skip", "max_bad_fraction": 0.5})
     text = (source.parents[1] / "out/eu/report.json").read_text(encoding="utf-8")
     assert str(source.parent) not in text
     assert "eu.jsonl:103: byte" in text
@@ -67,20 +79,19 @@ def test_same_sources_give_the_same_bytes(source):
 
 
 def test_o41_a_file_reached_by_two_paths_is_read_once(source):
-    folder = source.parents[1] / "out"
-    record = prepare_corpus(
-        "eu", folder, paths=[str(source), str(source.parent), f"{source.parent}/*"], deduplicate=False
-    )
+    place = find_place([str(source), str(source.parent), f"{source.parent}/*"], "corpora.eu")
+    cleaning = Cleaning(deduplicate=False)
+    record = prepare_corpus("eu", source.parents[1] / "out", place, Preparation(cleaning=cleaning))
     assert record["train_documents"] + record["validation_documents"] == 101
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"min_characters": 1000}, r"corpora\.eu: an empty corpus.*shorter than 1000 characters: 10"),
+        ({"cleaning": {"min_characters": 1000}}, r"corpora\.eu: an empty corpus.*shorter than 1000 characters: 10"),
         ({"validation": 1e-9}, r"none of the 100 documents is held out, at corpora\.eu\.validation"),
         ({"validation": 1 - 1e-9}, r"all 100 documents are held out"),
-        ({"text_field": "txt"}, r"eu\.jsonl:1: byte 0: no field 'txt', did you mean 'text'"),
+        ({"reading": {"text_field": "txt"}}, r"eu\.jsonl:1: byte 0: no field 'txt', did you mean 'text'"),
     ],
 )
 def test_what_leaves_nothing_to_work_with_is_an_error(source, options, message):
@@ -124,3 +135,36 @@ def test_prepared_text_that_is_not_ours(tmp_path, content):
         list(read_prepared(path))
     with pytest.raises(CorpusError, match="cannot be read"):
         list(read_prepared(tmp_path / "missing.jsonl"))
+
+
+def warnings_of(tmp_path, *files, **options):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name, content in files:
+        (folder / name).write_bytes(content)
+    prepare_corpus("eu", tmp_path / "out", find_place([str(folder)], "corpora.eu"), Preparation(**options))
+    return json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))["warnings"]
+
+
+def test_what_is_odd_about_a_corpus_is_said_in_words(tmp_path):
+    lines = ["Kaixo mundua", "n\u0303andu", "北京大观园北京大观园", "Agur"]
+    content = "".join(json.dumps({"text": line}) + "\n" for line in lines).encode() + b'{"text": "cut'
+    found = warnings_of(
+        tmp_path,
+        ("a.jsonl", content), ("b.csv", b"x"), ("c.jsonl", content),
+        reading=Reading(tolerate_truncated_tail=True), validation=0.0,
+    )  # fmt: skip
+    assert found == [
+        "33.3% of the letters are not Latin but Han",
+        "mixed normal forms: 1 of 4 documents are not in NFC; normalise: nfc changes that",
+        "1 files were passed over; the first is b.csv",
+        "1 files are copies of others and were read once",
+        "1 files end in the middle of a line",
+    ]
+
+
+@pytest.mark.parametrize(("scripts", "is_warned"), [({"Latin"}, True), ({"Latin", "Han"}, False), ((), True)])
+def test_letters_of_scripts_that_are_expected_are_not_warned_of(tmp_path, scripts, is_warned):
+    text = ("a.txt", "Kaixo mundua 北京大观园".encode())
+    found = warnings_of(tmp_path, text, cleaning=Cleaning(scripts=frozenset(scripts)), validation=0.0)
+    assert found == (["31.2% of the letters are not Latin but Han"] if is_warned else [])

@@ -1,6 +1,7 @@
 """What a file can hold, row by row: the document it gives, or the place and the reason where it does not."""
 
 import gzip
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,25 +10,18 @@ import pyarrow.parquet
 import pytest
 import zstandard
 
-from lingraft.corpus import Document, Rejects, find_files, read_files
+from lingraft.corpus import Document, Reading, Rejects, read_files
+from lingraft.corpus import readers as readers_module
 from lingraft.corpus import streams as streams_module
 from lingraft.errors import CorpusError, MissingExtraError
 
 GOOD = b'{"text": "Kaixo"}\n'
 
 
-def read(path: Path, policy: str = "error", limit: float = 1.0, rejects: Rejects | None = None) -> list[Document]:
-    return list(
-        read_files(
-            [path],
-            corpus="eu",
-            text_field="text",
-            bad_lines=policy,  # type: ignore[arg-type]
-            max_bad_fraction=limit,
-            rejects=rejects if rejects is not None else Rejects(),
-            where="corpora.eu",
-        )
-    )
+def read(path: Path, policy: str = "error", limit: float = 1.0, rejects: Rejects | None = None, **options):
+    reading = Reading(bad_lines=policy, max_bad_fraction=limit, **options)  # type: ignore[arg-type]
+    rejects = rejects if rejects is not None else Rejects()
+    return list(read_files([path], reading, corpus="eu", rejects=rejects, where="corpora.eu"))
 
 
 def write(folder: Path, name: str, content: bytes) -> Path:
@@ -124,11 +118,10 @@ def test_id_is_the_field_or_the_place(tmp_path, field, expected):
 
 
 @pytest.mark.parametrize("packed", ["", ".gz", ".zst"])
-def test_overlong_line_is_skipped_without_being_held(tmp_path, packed, monkeypatch):
-    monkeypatch.setattr(streams_module, "MAX_LINE_BYTES", 1000)
+def test_overlong_line_is_skipped_without_being_held(tmp_path, packed):
     content = GOOD + b'{"text": "' + b"a" * 300_000 + b'"}\n' + GOOD
     pack = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}[packed]
-    lines = list(streams_module.read_lines(write(tmp_path, f"a.jsonl{packed}", pack(content))))
+    lines = list(streams_module.read_lines(write(tmp_path, f"a.jsonl{packed}", pack(content)), 1000))
     assert [line.too_long for line in lines] == [False, True, False]
     assert len(lines[1].content) == 1001
     assert lines[2].byte == content.rindex(b"{")
@@ -236,41 +229,159 @@ def test_parquet_faults(tmp_path, monkeypatch):
         read(path)
 
 
-@pytest.fixture
-def tree(tmp_path):
-    (tmp_path / "sub" / ".hidden").mkdir(parents=True)
-    for name in ("b.jsonl", "a.txt.gz", "README.md", "sub/c.parquet", "sub/.hidden/d.txt", "sub/.e.txt"):
-        (tmp_path / name).touch()
-    (tmp_path / "z.jsonl").symlink_to(tmp_path / "b.jsonl")
-    return tmp_path
+REPAIRED = {
+    "invalid UTF-8": (b'{"text": "a\xffb"}\n', "a\ufffdb", "not UTF-8"),
+    "raw NUL": (b'{"text": "a\x00b"}\n', "a\ufffdb", "NUL character"),
+    "escaped NUL": (b'{"text": "a\\u0000"}\n', "a\ufffd", "NUL character"),
+    "lone surrogate": (b'{"text": "\\ud83d!"}\n', "\ufffd!", "lone surrogate"),
+}
+
+
+@pytest.mark.parametrize(("line", "text", "reason"), REPAIRED.values(), ids=REPAIRED.keys())
+def test_with_replace_what_cannot_be_text_becomes_u_fffd_and_is_counted(tmp_path, line, text, reason):
+    rejects = Rejects()
+    documents = read(write(tmp_path, "a.jsonl", GOOD + line), "replace", rejects=rejects)
+    assert [document.text for document in documents] == ["Kaixo", text]
+    assert (rejects.repairs, rejects.counts) == ({reason: 1}, {})
+    assert rejects.as_json()["repairs"][0]["samples"][0]["at"].startswith("a.jsonl:2:")
+
+
+def test_with_replace_what_is_no_document_even_so_is_left_out(tmp_path):
+    rejects = Rejects()
+    lines = GOOD + b'{"txt": "a"}\nx\n{"text": "a", "id": "\\ud83d"}\n'
+    assert len(read(write(tmp_path, "a.jsonl", lines), "replace", rejects=rejects)) == 1
+    assert rejects.counts == {"no field 'text'": 1, "not JSON": 1, "lone surrogate": 1}
+
+
+def test_repairs_count_towards_the_limit(tmp_path):
+    """A whole file in Latin-1 is not to become a corpus of question marks."""
+    path = write(tmp_path, "a.txt", "señor\n".encode("latin-1") * 3 + b"ok\n")
+    with pytest.raises(CorpusError, match=r"3 of 4 lines \(75\.00%\) cannot be read or were repaired.*not UTF-8: 3"):
+        read(path, "replace", 0.5)
+    assert read(path, "replace")[0].text == "se\ufffdor\n" * 3 + "ok"
+
+
+@pytest.mark.parametrize("tail", [b'{"text": "Kai', b'{"text": "\xc3', b"{"])
+def test_a_truncated_tail_may_be_tolerated(tmp_path, tail):
+    rejects = Rejects()
+    path = write(tmp_path, "a.jsonl", GOOD + tail)
+    assert len(read(path, limit=0.0, rejects=rejects, tolerate_truncated_tail=True)) == 1
+    assert rejects.notes == {"last lines cut off, left out": 1}
+    with pytest.raises(CorpusError, match=r"a\.jsonl:2: byte \d+: cut off at the end of the file"):
+        read(path)
+
+
+def test_tolerance_is_for_the_tail_alone(tmp_path):
+    with pytest.raises(CorpusError, match="not JSON"):
+        read(write(tmp_path, "a.jsonl", b'{"text": "Kai\n' + GOOD), tolerate_truncated_tail=True)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
+def test_a_file_cut_off_in_its_compression_may_be_tolerated(tmp_path, pack):
+    lines = [b'{"text": "%d %d"}\n' % (n, n * 2654435761 % 2**31) for n in range(20_000)]
+    packed = pack(b"".join(lines))
+    path = write(tmp_path, "a.jsonl.gz" if pack is gzip.compress else "a.jsonl.zst", packed[: len(packed) // 2])
+    rejects = Rejects()
+    found = [document.text for document in read(path, rejects=rejects, tolerate_truncated_tail=True)]
+    assert 1000 < len(found) < 20_000
+    assert found == [line[10:-3].decode() for line in lines[: len(found)]]
+    assert "files cut off in their compression, read up to there" in rejects.notes
+
+
+def test_altered_compression_is_never_tolerated(tmp_path):
+    packed = bytearray(zstandard.compress(GOOD * 1000))
+    packed[2] ^= 0xFF
+    with pytest.raises(CorpusError, match="cannot be unpacked"):
+        read(write(tmp_path, "a.jsonl.zst", bytes(packed)), tolerate_truncated_tail=True)
+
+
+def test_the_longest_line_is_an_option(tmp_path):
+    path = write(tmp_path, "a.jsonl", b'{"text": "' + b"a" * 5000 + b'"}\n')
+    assert len(read(path, max_line_bytes=6000)[0].text) == 5000
+    with pytest.raises(CorpusError, match=r"a\.jsonl:1: byte 0: longer than 4000 bytes"):
+        read(path, max_line_bytes=4000)
+
+
+def test_a_dotted_text_field_is_refused_plainly(tmp_path):
+    line = b'{"meta": {"text": "a"}}\n'
+    with pytest.raises(CorpusError, match=r"no field 'meta\.text'.*must be at the top of a row"):
+        read(write(tmp_path, "a.jsonl", line), text_field="meta.text")
+    with pytest.raises(CorpusError, match=r"field 'meta' is of type dict, not text"):
+        read(write(tmp_path, "b.jsonl", line), text_field="meta")
 
 
 @pytest.mark.parametrize(
-    ("paths", "names"),
+    ("column", "kind"),
     [
-        (["."], ["a.txt.gz", "b.jsonl", "sub/c.parquet"]),
-        (["*.jsonl", "b.jsonl", "z.jsonl"], ["b.jsonl"]),
-        (["**/*.parquet", "a.*"], ["a.txt.gz", "sub/c.parquet"]),
+        (pyarrow.array([1, 2]), "int64"),
+        (pyarrow.array([{"a": "b"}]), "struct<a: string>"),
+        (pyarrow.array([["a"]]), "list<.*string>"),
+        (pyarrow.array([b"a"]), "binary"),
     ],
 )
-def test_files_are_found_once_and_in_order(tree, paths, names):
-    found = find_files([str(tree / path) for path in paths], "corpora.eu.path")
-    assert [str(path.relative_to(tree)) for path in found] == names
+def test_a_parquet_column_that_is_no_text_is_refused_at_once(tmp_path, column, kind):
+    path = write_table(tmp_path / "a.parquet", {"text": column})
+    with pytest.raises(
+        CorpusError, match=rf"corpora\.eu\.text: .*a\.parquet: column 'text' is of type {kind}, not text"
+    ):
+        read(path, "skip")
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("c.jsonl", r"c\.jsonl' does not exist, did you mean '[bz]\.jsonl'"),
-        (
-            "HuggingFaceFW/fineweb-edu",
-            r"for the Hugging Face dataset HuggingFaceFW/fineweb-edu, add split: train",
-        ),
-        ("README.md", r"is not a file of a kind that can be read: \.txt, \.jsonl"),
-        ("*.md", r"leads to no \.txt"),
-        ("sub/.hidden/*.jsonl", r"leads to no \.txt"),
-    ],
-)
-def test_path_that_leads_nowhere(tree, path, message):
-    with pytest.raises(CorpusError, match=rf"corpora\.eu\.path: .*{message}"):
-        find_files([str(tree / path)], "corpora.eu.path")
+def test_parquet_texts_of_every_kind_of_string(tmp_path):
+    words = pyarrow.array(["a", "b", "a"])
+    for kind in (pyarrow.large_string(), pyarrow.string_view(), pyarrow.dictionary(pyarrow.int32(), pyarrow.string())):
+        path = write_table(tmp_path / "a.parquet", {"text": words.cast(kind)})
+        assert [document.text for document in read(path)] == ["a", "b", "a"]
+
+
+def test_parquet_files_of_different_columns_are_read_together(tmp_path):
+    one = write_table(tmp_path / "1.parquet", {"text": pyarrow.array(["a"]), "n": pyarrow.array([1])})
+    two = write_table(tmp_path / "2.parquet", {"id": pyarrow.array(["x"]), "text": pyarrow.array(["b"])})
+    found = list(read_files([one, two], Reading(), corpus="eu", rejects=Rejects(), where="corpora.eu"))
+    assert [(document.text, document.id) for document in found] == [("a", "1:1"), ("b", "x")]
+
+
+def test_parquet_rows_are_held_a_few_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers_module, "_PARQUET_BYTES", 10_000)
+    sizes = []
+    real = pyarrow.parquet.ParquetFile.iter_batches
+
+    def spy(self, **options):
+        sizes.append(options["batch_size"])
+        return real(self, **options)
+
+    monkeypatch.setattr(pyarrow.parquet.ParquetFile, "iter_batches", spy)
+    path = write_table(tmp_path / "a.parquet", {"text": pyarrow.array([f"{n} " * 1000 for n in range(50)])})
+    assert len(read(path)) == 50
+    assert 1 <= sizes[0] < 10
+
+
+def test_parquet_strings_that_are_not_utf8_are_repaired_with_replace(tmp_path):
+    column = pyarrow.array([b"a\xff", b"b"], type=pyarrow.binary()).view(pyarrow.string())
+    rejects = Rejects()
+    path = write_table(tmp_path / "a.parquet", {"text": column})
+    assert [document.text for document in read(path, "replace", rejects=rejects)] == ["a\ufffd", "b"]
+    assert rejects.repairs == {"not UTF-8": 1}
+    with pytest.raises(CorpusError, match=r"a\.parquet:1: not UTF-8"):
+        read(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["jsonl", "txt"])
+def test_a_line_of_two_gigabytes_fails_in_bounded_memory(tmp_path, kind):
+    """The line is zeros of a sparse file behind one good line: the process may hold 256 MiB in all beyond its start."""
+    path = write(tmp_path, f"a.{kind}", GOOD)
+    with path.open("r+b") as file:
+        file.truncate(2 * 2**30)
+    code = (
+        "import resource, sys; from pathlib import Path; from lingraft.corpus import *\n"
+        "from lingraft.errors import CorpusError\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "try: list(read_files([Path(sys.argv[1])], Reading(), corpus='eu', rejects=Rejects(), where='corpora.eu'))\n"
+        "except CorpusError as error: print(error)\n"
+        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    message, mebibytes = done.stdout.strip().split("\n")
+    assert "longer than 16777216 bytes" in message
+    assert int(mebibytes) < 256

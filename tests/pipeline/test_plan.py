@@ -14,9 +14,9 @@ import pytest
 from lingraft.corpus import Document, is_held_out
 from lingraft.errors import CorpusError, LingraftError, ModelError, RecipeError, VocabularyError
 from lingraft.pipeline import plan as plan_module
+from lingraft.pipeline.data import prepare_corpora
 from lingraft.pipeline.outline import stage_memory
 from lingraft.pipeline.plan import make_plan
-from lingraft.pipeline.prepare import prepare_corpora
 from lingraft.pipeline.progress import Silent
 from lingraft.run import Run
 
@@ -40,16 +40,13 @@ def test_tokens_needed_and_passes_by_hand(make_recipe):
 
 
 def test_without_new_tokens_a_small_corpus_is_counted_exactly(make_recipe, corpora_folder):
-    from lingraft.corpus import prepare_corpus, read_prepared
+    from lingraft.corpus import Preparation, find_place, prepare_corpus, read_prepared
 
     recipe = make_recipe(*KEEP)
     plan, corpus = make_plan(recipe), recipe.corpora["eu"]
     folder = corpora_folder.parent / "counted"
-    prepare_corpus(
-        "eu", folder, paths=corpus.paths, split=None, config=None, revision=None, text_field="text", bad_lines="error",
-        max_bad_fraction=0.0, normalise="none", deduplicate=True, min_characters=1, max_documents=None,
-        validation=corpus.validation, split_by="content",
-    )  # fmt: skip
+    place = find_place(corpus.paths, "corpora.eu")
+    prepare_corpus("eu", folder, place, Preparation(validation=corpus.validation))
     texts = [d.text for d in read_prepared(folder / "train.jsonl")]
     ids = plan.base.tokenizer.encode_batch(texts)
     assert not plan.corpora[0].is_estimate
@@ -276,9 +273,40 @@ def test_of_a_large_corpus_too_a_held_out_document_is_looked_for(make_recipe, tm
         make_plan(make_recipe(*big, "corpora.eu.validation=0.0000001%"))
 
 
-def test_a_corpus_that_is_held_out_whole_needs_no_text_to_train_on(make_recipe, tmp_path, corpora_folder):
-    held = f"corpora.held={{path: {corpora_folder}/en.jsonl, language: en, validation: 100%}}"
+def test_a_corpus_that_is_held_out_whole_needs_no_text_to_train_on(make_recipe, tmp_path):
+    (tmp_path / "held.txt").write_text("Text that is only measured on.")
+    held = f"corpora.held={{path: {tmp_path}/held.txt, language: en, validation: 100%}}"
     assert make_plan(make_recipe(held)).corpora[2].tokens == 0
+
+
+def test_o41_two_corpora_may_read_different_fields_of_one_file(make_recipe, tmp_path):
+    lines = [json.dumps({"text": f"One {n}.", "translation": f"Another {n}."}) for n in range(40)]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
+    names = ("text", "translation")
+    fields = [f"corpora.{name}={{path: {tmp_path}/pairs.jsonl, text: {name}, language: fr}}" for name in names]
+    make_plan(make_recipe(*fields, "stages.1.mix={eu: 0.98, text: 0.01, translation: 0.01}"))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("corpora.eu.quality=[lettres]", r"corpora\.eu\.quality\.0: unknown quality filter 'lettres', did you mean"),
+        ("corpora.eu.near_duplicates={num_bands: 7}", r"corpora\.eu\.near_duplicates\.num_bands: 128 hashes"),
+        ("corpora.eu.scripts=[Latn]", r"corpora\.eu\.scripts\.0: 'Latn' is no script, did you mean 'Latin'"),
+        (
+            "corpora.eu.language_id={labels: [Basque]}",
+            r"corpora\.eu\.language_id\.labels\.0: 'Basque' is not the label",
+        ),
+        (
+            "corpora.eu.language_id={model: no.bin}",
+            r"corpora\.eu\.language_id\.model: there is no model file|needs the",
+        ),
+        ("measure.benchmark_files=[nothing.jsonl]", r"measure\.benchmark_files: .*nothing\.jsonl' does not exist"),
+    ],
+)
+def test_options_of_a_corpus_that_cannot_be_used_are_refused_by_the_plan(make_recipe, override, message):
+    with pytest.raises(LingraftError, match=message):
+        make_plan(make_recipe(override))
 
 
 @pytest.mark.parametrize("method", ["expand", "replace"])
@@ -342,14 +370,14 @@ def test_a_large_corpus_is_sampled_and_scaled(make_recipe, tmp_path, monkeypatch
         for number in range(80_000):
             file.write(line.replace("NUM", f"{number:06d}") + "\n")
     size, read = (tmp_path / "big.jsonl").stat().st_size, []
-    inner = plan_module.read_files
+    inner = plan_module.read_place
 
     def counting(*args, **kwargs):
         for document in inner(*args, **kwargs):
             read.append(document)
             yield document
 
-    monkeypatch.setattr(plan_module, "read_files", counting)
+    monkeypatch.setattr(plan_module, "read_place", counting)
     eu = make_plan(make_recipe(f"corpora.eu.path={tmp_path}/big.jsonl")).corpora[0]
     assert len(read) < 10_000
     assert eu.is_estimate

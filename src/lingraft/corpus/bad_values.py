@@ -4,13 +4,40 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lingraft.corpus.document import Rejects, RejectSample, escape
+import regex
+
+from lingraft.corpus.document import Document, Rejects, RejectSample, escape
 from lingraft.corpus.streams import MAX_LINE_BYTES
 from lingraft.errors import CorpusError, nearest
 
-__all__ = ["BadLines", "BadValueError", "BadValues", "check_row"]
+__all__ = ["BadLines", "BadValueError", "BadValues", "Reading", "check_row"]
 
-BadLines = Literal["error", "skip"]
+BadLines = Literal["error", "skip", "replace"]
+_NO_TEXT = regex.compile("[\0\ud800-\udfff]")
+_REPLACEMENT = "\ufffd"
+_REPARABLE = ("NUL character", "lone surrogate", "not UTF-8")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the lines and rows of a corpus are read: the options of a recipe's corpus.
+
+    Attributes:
+        text_field: the field or column that holds the text.
+        bad_lines: what happens to a line that is no document: ``error`` stops at the first one, ``skip`` leaves it
+            out, ``replace`` puts U+FFFD where a byte or character cannot be text and leaves out what is no document
+            even so.
+        max_bad_fraction: the largest share of lines that may be left out or repaired.
+        max_line_bytes: a longer line is a bad one; no more than it is ever held.
+        tolerate_truncated_tail: whether a file may end in the middle of a line, or of its compression: a file that is
+            still being written does. What was cut is left out and counted.
+    """
+
+    text_field: str = "text"
+    bad_lines: BadLines = "error"
+    max_bad_fraction: float = 0.001
+    max_line_bytes: int = MAX_LINE_BYTES
+    tolerate_truncated_tail: bool = False
 
 
 class BadValueError(Exception):
@@ -31,18 +58,21 @@ class BadValues:
     """The policy on lines that cannot be read, and its count.
 
     Attributes:
-        policy: ``error`` stops at the first one, ``skip`` counts them.
-        max_fraction: the largest share of lines that may be skipped.
+        reading: the policy.
         rejects: where they are counted.
         where: the recipe path of the corpus, such as ``corpora.eu``.
     """
 
-    policy: BadLines
-    max_fraction: float
+    reading: Reading
     rejects: Rejects
     where: str
     num_seen: int = 0
     num_bad: int = 0
+
+    @property
+    def mends(self) -> bool:
+        """Whether U+FFFD may stand for what cannot be text."""
+        return self.reading.bad_lines == "replace"
 
     def refuse(self, sample: RejectSample, hint: str = "") -> None:
         """Count one line, or stop at it.
@@ -51,12 +81,29 @@ class BadValues:
             CorpusError: the policy is ``error``; the message gives file, line, byte, reason and how the line
                 begins.
         """
-        if self.policy == "error":
+        if self.reading.bad_lines == "error":
             raise CorpusError(
                 f"{sample}{hint} ({self.where}.bad_lines: skip would leave it out); it begins: {sample.text}"
             )
         self.num_bad += 1
         self.rejects.add(sample)
+
+    def repaired(self, sample: RejectSample) -> None:
+        """Count one line in which U+FFFD was put."""
+        self.num_bad += 1
+        self.rejects.repair(sample)
+
+    def row(self, row: Mapping[str, Any], label: str, number: int, corpus: str, default_id: str) -> Document | None:
+        """Return the document of a table's row; None where it is none and was counted."""
+        self.num_seen += 1
+        try:
+            text, name, repair = check_row(row, self.reading, mends=self.mends)
+        except BadValueError as error:
+            self.refuse(RejectSample(label, number, None, error.reason, escape(repr(dict(row)))), error.hint)
+            return None
+        if repair:
+            self.repaired(RejectSample(label, number, None, repair, escape(text)))
+        return Document(text, corpus, name or default_id)
 
     def settle(self) -> None:
         """Check the share of bad lines, after the last one.
@@ -64,45 +111,68 @@ class BadValues:
         Raises:
             CorpusError: it is above the limit.
         """
-        if self.num_bad > self.max_fraction * self.num_seen:
+        limit = self.reading.max_bad_fraction
+        if self.num_bad > limit * self.num_seen:
             share = self.num_bad / self.num_seen
+            what = "cannot be read or were repaired" if self.mends else "cannot be read"
+            reasons = ", ".join(
+                f"{reason}: {count}" for reason, count in (self.rejects.counts + self.rejects.repairs).most_common()
+            )
             raise CorpusError(
-                f"{self.where}: {self.num_bad} of {self.num_seen} lines ({share:.2%}) cannot be read, more "
-                f"than max_bad_fraction {self.max_fraction:.2%} allows ({self.rejects.reasons()})"
+                f"{self.where}: {self.num_bad} of {self.num_seen} lines ({share:.2%}) {what}, more "
+                f"than max_bad_fraction {limit:.2%} allows ({reasons})"
             )
 
 
-def check_row(row: Mapping[str, Any], text_field: str) -> tuple[str, str | None]:
-    """Return the text of a row, and its id where ``id`` is a text or a whole number.
+def check_row(row: Mapping[str, Any], reading: Reading, *, mends: bool) -> tuple[str, str | None, str | None]:
+    """Return the text of a row, its id where ``id`` is a text or a whole number, and what was repaired in the text.
 
     Raises:
-        BadValueError: the field is missing, null or no text, longer than 16 MiB, or holds a NUL or a lone
-            surrogate (half of a UTF-16 pair: JSON can spell it, UTF-8 cannot); or the id holds one of those.
+        BadValueError: the field is missing, null or no text, longer than the largest line, or holds a NUL or a lone
+            surrogate (half of a UTF-16 pair: JSON can spell it, UTF-8 cannot) and nothing is mended; or the id holds
+            one of those.
     """
-    if text_field not in row:
+    field = reading.text_field
+    if field not in row:
         known = ", ".join(escape(str(name)) for name in list(row)[:8])
         raise BadValueError(
-            f"no field {text_field!r}",
-            hint=f"{nearest(text_field, map(str, row))} (fields: {known or 'none'})",
+            f"no field {field!r}",
+            hint=f"{nearest(field, map(str, row))} (fields: {known or 'none'}){_nested_hint(field)}",
         )
-    text, name = row[text_field], row.get("id")
+    text, name = row[field], row.get("id")
     if text is None:
-        raise BadValueError(f"field {text_field!r} is null")
-    if not isinstance(text, str):
-        raise BadValueError(f"field {text_field!r} is of type {type(text).__name__}, not text")
-    _check_characters(text)
+        raise BadValueError(f"field {field!r} is null")
+    fault = _fault(text, reading.max_line_bytes)
+    repair = fault if mends and fault in _REPARABLE else None
+    if fault and not repair:
+        raise BadValueError(f"field {field!r} {fault}" if fault.startswith("is ") else fault)
+    if repair:
+        text = _mended(text)
     if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
-        return text, None
-    _check_characters(str(name))
-    return text, str(name)
+        return text, None, repair
+    if fault := _fault(str(name), reading.max_line_bytes):
+        raise BadValueError(fault)
+    return text, str(name), repair
 
 
-def _check_characters(text: str) -> None:
+def _nested_hint(field: str) -> str:
+    return "; the text field must be at the top of a row, not inside another" if "." in field else ""
+
+
+def _fault(text: Any, max_bytes: int) -> str | None:
+    if not isinstance(text, str):
+        is_damaged = isinstance(text, bytes) and "\ufffd" in text.decode(errors="replace")
+        return "not UTF-8" if is_damaged else f"is of type {type(text).__name__}, not text"
     if "\0" in text:
-        raise BadValueError("NUL character")
+        return "NUL character"
     try:
-        size = len(text.encode())
-    except UnicodeEncodeError as error:
-        raise BadValueError("lone surrogate") from error
-    if size > MAX_LINE_BYTES:
-        raise BadValueError(f"longer than {MAX_LINE_BYTES} bytes")
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError:
+        return "lone surrogate"
+    return f"longer than {max_bytes} bytes" if size > max_bytes else None
+
+
+def _mended(text: str | bytes) -> str:
+    """Return text in which U+FFFD stands for what cannot be text."""
+    decoded = text.decode(errors="replace") if isinstance(text, bytes) else text
+    return str(_NO_TEXT.sub(_REPLACEMENT, decoded))

@@ -1,106 +1,259 @@
-"""Which documents are fit to learn from; every decision has a reason, and every reason is counted."""
+"""Which documents are fit to learn from; every decision has a reason, and every reason is counted.
+
+There are two kinds of decision. Most look at one document alone (:class:`Judge`): they can be made anywhere, in any
+order. Whether a document repeats an earlier one depends on those before it (:class:`Repetitions`).
+"""
 
 import hashlib
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import islice
 from typing import Literal
 
+import numpy as np
 import regex
+from numpy.typing import NDArray
 
+from lingraft.corpus.characters import NOTED, count_noted, script_counts, top_script
 from lingraft.corpus.document import Document, Rejects, RejectSample, escape
-from lingraft.corpus.scripts import script_of
+from lingraft.corpus.language_id import Guess, identifier
+from lingraft.corpus.near_duplicates import NearDuplicates, NearIndex, signatures
+from lingraft.corpus.quality import QualityFilter
 
-__all__ = ["clean", "count_words", "normal_form", "script_histogram", "words"]
+__all__ = ["Cleaning", "Judge", "LanguageCheck", "Repetitions", "clean", "content_digest", "normal_form"]
 
-# Tab and newline are text; a carriage return becomes a newline before this is looked at. The rest of C0, DEL
-# and C1 is what terminals, printers and broken decoders leave behind.
-_CONTROL = regex.compile(r"[^\P{Cc}\t\n]")
-_NOTED = {
-    "bidi marks (kept)": regex.compile("[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]"),
-    "zero-width joiners and non-joiners (kept)": regex.compile("[\u200c\u200d]"),
-    "byte order marks inside a text (kept)": regex.compile("\ufeff"),
-    "kashidas (kept)": regex.compile("\u0640"),
-    "Arabic presentation forms (kept)": regex.compile("[\ufb50-\ufdff\ufe70-\ufefc]"),
-}
-_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
-_WORD = regex.compile(rf"[{_UNSPACED}]\p{{M}}*|[^\s{_UNSPACED}]+")
+_CONTROL = regex.compile(NOTED["control characters"])
+_BIDI = regex.compile(NOTED["bidi marks"])
+_EXACT = "exact duplicate of an earlier document"
+_NEAR = "near-duplicate of an earlier document"
 
 
-def clean(
-    documents: Iterable[Document],
-    *,
-    normalise: Literal["none", "nfc"],
-    deduplicate: bool,
-    min_characters: int,
-    max_documents: int | None,
-    rejects: Rejects,
-) -> Iterator[Document]:
+@dataclass(frozen=True)
+class LanguageCheck:
+    """Whether documents are in the language that they should be in.
+
+    Attributes:
+        labels: what an identifier may answer, such as ``eu`` or ``eus_Latn``.
+        model: see :func:`~lingraft.corpus.language_id.identifier`.
+        min_probability: a guess with less is no answer.
+        is_required: whether documents in another language are rejected; else they are counted.
+    """
+
+    labels: tuple[str, ...]
+    model: str = "small"
+    min_probability: float = 0.5
+    is_required: bool = False
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """What documents must be like: the options of a recipe's corpus.
+
+    Attributes:
+        normalise: with ``nfc`` the text is put into Unicode's form C.
+        strip_bidi: whether bidi marks (U+200E, U+200F, U+061C, embeddings, overrides, isolates) are taken out. Joiners
+            and non-joiners never are: they spell Sinhala and Persian.
+        min_characters: shorter documents are rejected.
+        max_characters: longer ones, too.
+        quality: filters with their thresholds.
+        language: the check by an identifier, if any.
+        scripts: the scripts that letters should be of; documents in another are counted.
+        deduplicate: whether exact repetitions are rejected; else they are counted.
+        near_duplicates: when a document is rejected as nearly an earlier one, if ever.
+        max_documents: no more are kept, nor read.
+    """
+
+    normalise: Literal["none", "nfc"] = "none"
+    strip_bidi: bool = False
+    min_characters: int = 1
+    max_characters: int | None = None
+    quality: tuple[QualityFilter, ...] = ()
+    language: LanguageCheck | None = None
+    scripts: frozenset[str] = frozenset()
+    deduplicate: bool = True
+    near_duplicates: NearDuplicates | None = None
+    max_documents: int | None = None
+
+    def refuse_unusable(self, where: str) -> None:
+        """Make the checks ready once, so that what is not installed or not there is found out before any text is read.
+
+        Raises:
+            MissingExtraError: a check needs a package that is not installed.
+            CorpusError: the language model cannot be used.
+        """
+        if self.language is not None:
+            identifier(self.language.model, f"{where}.language_id.model")("A short text.")
+        if self.near_duplicates is not None:
+            signatures(["A short text."], self.near_duplicates)
+
+
+def clean(documents: Iterable[Document], cleaning: Cleaning, rejects: Rejects, where: str) -> Iterator[Document]:
     r"""Yield the documents that are fit to learn from, in their order, at most ``max_documents`` of them.
 
     ``\r\n`` and ``\r`` become ``\n``, which is counted; with ``nfc`` the text is put into Unicode's form C,
-    never into KC. Nothing else is changed: zero-width joiners spell Sinhala and Persian, bidi marks order
-    Hebrew; they are counted.
+    never into KC. Nothing else is changed unless it was asked for: zero-width joiners spell Sinhala and Persian, bidi
+    marks order Hebrew; they are counted.
 
-    Rejected, each under its reason: a text of white space alone, one of fewer than ``min_characters``
-    characters, one with a control character other than tab and newline (it comes from a terminal, a printer
-    or a wrong decoding, and cutting it out would hide that), and, with ``deduplicate``, one that equals an
-    earlier one in :func:`normal_form`.
-    Memory: a 16-byte digest for each document.
+    Rejected, each under its reason: what :class:`Judge` finds unfit, and what :class:`Repetitions` has seen.
+
+    Args:
+        documents: as they were read.
+        cleaning: the rules.
+        rejects: where all is counted.
+        where: the recipe path of the corpus, such as ``corpora.eu``, for messages.
+
+    Raises:
+        MissingExtraError: a check needs a package that is not installed.
+        CorpusError: the language model cannot be used.
     """
-    seen: set[bytes] = set()
+    judge, repetitions = Judge(cleaning, rejects, where), Repetitions(cleaning, rejects)
 
     def kept() -> Iterator[Document]:
         for document in documents:
-            document = replace(document, text=_standard_text(document.text, normalise, rejects))
-            reason = _unfit(document.text, min_characters)
-            if reason is None and _is_repeated(document.text, seen):
-                rejects.note("exact duplicates")
-                reason = "exact duplicate of an earlier document" if deduplicate else None
-            if reason is None:
-                _note_marks(document.text, rejects)
-                yield document
-            else:
-                rejects.add(RejectSample(f"{document.corpus}/{document.id}", None, None, reason, escape(document.text)))
+            fit = judge(document)
+            if fit is not None and repetitions.is_new(fit):
+                yield fit
 
-    return islice(kept(), max_documents)
+    return islice(kept(), cleaning.max_documents)
 
 
-def _standard_text(text: str, normalise: str, rejects: Rejects) -> str:
+@dataclass
+class Judge:
+    """Decides on a document by itself, and counts what it finds.
+
+    Rejected are a text of white space alone, one shorter or longer than allowed, one with a control character other
+    than tab and newline (it comes from a terminal, a printer or a wrong decoding, and cutting it out would hide that),
+    what a quality filter gives a reason for, and, where that is asked for, another language.
+
+    Attributes:
+        cleaning: the rules.
+        rejects: where all is counted.
+        where: the recipe path of the corpus, for messages.
+    """
+
+    cleaning: Cleaning
+    rejects: Rejects
+    where: str
+    _identify: Callable[[str], Guess] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        check = self.cleaning.language
+        if check is not None:
+            self._identify = identifier(check.model, f"{self.where}.language_id.model")
+
+    def __call__(self, document: Document) -> Document | None:
+        """Return the document as it is to be learned from, or None where it is not fit."""
+        document = replace(document, text=_standard_text(document.text, self.cleaning, self.rejects))
+        reason = self._unfit(document.text) or self._of_other_language(document)
+        if reason is not None:
+            self.rejects.add(_sample(document, reason))
+            return None
+        _note_marks(document.text, self.rejects)
+        self._check_script(document)
+        return document
+
+    def _unfit(self, text: str) -> str | None:
+        if not text.strip():
+            return "white space only"
+        if len(text) < self.cleaning.min_characters:
+            return f"shorter than {self.cleaning.min_characters} characters"
+        if self.cleaning.max_characters is not None and len(text) > self.cleaning.max_characters:
+            return f"longer than {self.cleaning.max_characters} characters"
+        if (text.isascii() or "control characters" in count_noted(text)) and (found := _CONTROL.search(text)):
+            return f"control character U+{ord(found[0]):04X}"
+        return next((reason for judge in self.cleaning.quality if (reason := judge(text)) is not None), None)
+
+    def _of_other_language(self, document: Document) -> str | None:
+        """Return the reason for which a document is rejected as another language's; count every guess."""
+        check = self.cleaning.language
+        if check is None or self._identify is None:
+            return None
+        guess = self._identify(document.text)
+        self.rejects.note(f"language: {guess.label}" if guess.is_plausible else "language: none that fits the script")
+        if not guess.is_plausible:
+            reason = "identified as a language that is not written in its script"
+        elif guess.probability < check.min_probability:
+            reason = f"language not certain (below {check.min_probability:g})"
+        elif any(guess.label.matches(label) for label in check.labels):
+            return None
+        else:
+            reason = "identified as another language"
+        if check.is_required:
+            return reason
+        sample = _sample(document, reason)
+        self.rejects.find(replace(sample, text=f"[{guess.label} {guess.probability:.2f}] {sample.text}"))
+        return None
+
+    def _check_script(self, document: Document) -> None:
+        expected = self.cleaning.scripts
+        script = top_script(script_counts(document.text)) if expected else None
+        if script is not None and script not in expected:
+            self.rejects.find(_sample(document, f"most letters are {script}"))
+
+
+class Repetitions:
+    """Knows the documents kept so far, and decides whether one repeats another.
+
+    Exact: equal in :func:`normal_form`. Memory: a 16-byte digest for each document, and with near-duplicates what
+    :class:`NearIndex` holds.
+    """
+
+    def __init__(self, cleaning: Cleaning, rejects: Rejects) -> None:
+        self._cleaning = cleaning
+        self._rejects = rejects
+        self._seen: set[bytes] = set()
+        self._near = NearIndex(cleaning.near_duplicates) if cleaning.near_duplicates else None
+
+    def is_new(self, document: Document) -> bool:
+        """Return whether a document is to be kept; if not, it is counted under its reason."""
+        near = self._cleaning.near_duplicates
+        signature = signatures([document.text], near)[0] if near else None
+        reason = self.reason_against(content_digest(document.text), signature)
+        if reason is not None:
+            self._rejects.add(_sample(document, reason))
+        return reason is None
+
+    def reason_against(self, digest: bytes, signature: NDArray[np.uint32] | None) -> str | None:
+        """Return the reason for which a document is a repetition, or None; a new one is held against later ones.
+
+        Args:
+            digest: its :func:`content_digest`.
+            signature: its row of :func:`~lingraft.corpus.near_duplicates.signatures`, where these are looked for.
+        """
+        short = digest[:16]
+        if short in self._seen:
+            self._rejects.note("exact duplicates")
+            return _EXACT if self._cleaning.deduplicate else None
+        self._seen.add(short)
+        is_near = self._near is not None and signature is not None and self._near.is_repeated(signature)
+        return _NEAR if is_near else None
+
+
+def _sample(document: Document, reason: str) -> RejectSample:
+    return RejectSample(f"{document.corpus}/{document.id}", None, None, reason, escape(document.text))
+
+
+def _standard_text(text: str, cleaning: Cleaning, rejects: Rejects) -> str:
     if "\r" in text:
         rejects.note("documents with \\r line ends, made \\n")
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    composed = unicodedata.normalize("NFC", text)
-    if composed != text:
-        rejects.note("documents put into NFC" if normalise == "nfc" else "documents not in NFC (kept)")
-    return composed if normalise == "nfc" else text
-
-
-def _unfit(text: str, min_characters: int) -> str | None:
-    if not text.strip():
-        return "white space only"
-    if len(text) < min_characters:
-        return f"shorter than {min_characters} characters"
-    if found := _CONTROL.search(text):
-        return f"control character U+{ord(found[0]):04X}"
-    return None
-
-
-def _is_repeated(text: str, seen: set[bytes]) -> bool:
-    """Whether the text was seen before; it is taken down as seen."""
-    digest = hashlib.blake2b(normal_form(text).encode(), digest_size=16).digest()
-    if digest in seen:
-        return True
-    seen.add(digest)
-    return False
+    if text.isascii():
+        return text
+    if cleaning.strip_bidi:
+        text, count = _BIDI.subn("", text)
+        rejects.note("bidi marks (taken out)", count)
+    if unicodedata.is_normalized("NFC", text):
+        return text
+    rejects.note("documents put into NFC" if cleaning.normalise == "nfc" else "documents not in NFC (kept)")
+    return unicodedata.normalize("NFC", text) if cleaning.normalise == "nfc" else text
 
 
 def _note_marks(text: str, rejects: Rejects) -> None:
     if not text.isascii():
-        for what, pattern in _NOTED.items():
-            rejects.note(what, len(pattern.findall(text)))
+        for what, count in count_noted(text).items():
+            rejects.note(f"{what} (kept)", count)
 
 
 def normal_form(text: str) -> str:
@@ -108,33 +261,10 @@ def normal_form(text: str) -> str:
 
     Case, punctuation and script are kept, so unrelated texts of any script stay apart.
     """
-    return " ".join(unicodedata.normalize("NFC", text).split())
+    return " ".join((text if text.isascii() else unicodedata.normalize("NFC", text)).split())
 
 
-def words(text: str) -> list[str]:
-    """Return the words: what white space separates; single characters in scripts without spaces.
-
-    Those are Han, kana, Thai, Lao, Khmer, Myanmar and Tibetan. A vowel sign stays with its letter.
-    """
-    found: list[str] = _WORD.findall(text)
-    return found
-
-
-def count_words(text: str) -> int:
-    """Return how many :func:`words` a text has; fertility is tokens per word."""
-    return len(words(text))
-
-
-def script_histogram(texts: Iterable[str]) -> dict[str, int]:
-    """Return how many letters of each Unicode script the texts hold, the most frequent script first.
-
-    Letters that belong to no one script (ー) are counted as ``Common``; digits, signs and punctuation are not counted.
-    """
-    characters: Counter[str] = Counter()
-    for text in texts:
-        characters.update(text)
-    scripts: Counter[str] = Counter()
-    for character, count in characters.items():
-        if character.isalpha():
-            scripts[script_of(character) or "Common"] += count
-    return dict(scripts.most_common())
+@lru_cache(maxsize=1)
+def content_digest(text: str) -> bytes:
+    """Return the SHA-256 of the :func:`normal_form`; asked again for the text asked last, it is not made again."""
+    return hashlib.sha256(normal_form(text).encode()).digest()

@@ -1,8 +1,7 @@
-"""The document, which flows through the whole room, and the account of what was not let through."""
+"""The document, which flows through the whole room, and the account of what was changed or not let through."""
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any
@@ -55,21 +54,36 @@ class RejectSample:
 
 @dataclass
 class Rejects:
-    """Counts, by reason, what was rejected, with up to three samples each; and what was only noticed.
+    """Counts, by reason, what was rejected or repaired, with up to three samples each; and what was only noticed.
 
     Attributes:
         counts: reason → documents or lines that were rejected.
-        samples: reason → the first three of them.
+        repairs: reason → lines that were kept with U+FFFD in place of what cannot be text.
+        findings: what was found in documents that were kept (a script that was not expected, …) → how many.
+        samples: reason or finding → the first three of them.
         notes: what was let through and is worth knowing (blank lines, bidi marks, …) → how often.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
+    repairs: Counter[str] = field(default_factory=Counter)
+    findings: Counter[str] = field(default_factory=Counter)
     samples: dict[str, list[RejectSample]] = field(default_factory=dict)
     notes: Counter[str] = field(default_factory=Counter)
 
     def add(self, sample: RejectSample) -> None:
         """Count one reject under its reason, and keep it if it is among the first three."""
-        self.counts[sample.reason] += 1
+        self._count(self.counts, sample)
+
+    def repair(self, sample: RejectSample) -> None:
+        """Count one line that was repaired, and keep how it looked before."""
+        self._count(self.repairs, sample)
+
+    def find(self, sample: RejectSample) -> None:
+        """Count one document that is kept although something is odd about it."""
+        self._count(self.findings, sample)
+
+    def _count(self, counts: Counter[str], sample: RejectSample) -> None:
+        counts[sample.reason] += 1
         kept = self.samples.setdefault(sample.reason, [])
         if len(kept) < _SAMPLES_PER_REASON:
             kept.append(sample)
@@ -78,6 +92,19 @@ class Rejects:
         """Count something that does not lead to rejection; zero times leaves no trace."""
         if times:
             self.notes[what] += times
+
+    def absorb(self, other: "Rejects") -> None:
+        """Add the account of a later part of the same corpus."""
+        for mine, theirs in (
+            (self.counts, other.counts),
+            (self.repairs, other.repairs),
+            (self.findings, other.findings),
+            (self.notes, other.notes),
+        ):
+            mine.update(theirs)
+        for reason, samples in other.samples.items():
+            kept = self.samples.setdefault(reason, [])
+            kept += samples[: _SAMPLES_PER_REASON - len(kept)]
 
     @property
     def total(self) -> int:
@@ -88,14 +115,24 @@ class Rejects:
         """Return the reasons, the most frequent first, as one line for a message: ``not UTF-8: 3, …``."""
         return ", ".join(f"{reason}: {count}" for reason, count in self.counts.most_common()) or "none"
 
-    def as_json(self) -> list[dict[str, Any]]:
-        """Return the reasons with counts and samples, as the data report stores them."""
-        return [dict(self._entry(reason)) for reason in sorted(self.counts)]
+    def as_json(self) -> dict[str, Any]:
+        """Return ``rejects``, ``repairs`` and ``findings``, each with counts and samples, and ``notes``."""
+        return {
+            "rejects": self._entries(self.counts),
+            "repairs": self._entries(self.repairs),
+            "findings": self._entries(self.findings),
+            "notes": dict(sorted(self.notes.items())),
+        }
 
-    def _entry(self, reason: str) -> Iterator[tuple[str, Any]]:
-        yield "reason", reason
-        yield "count", self.counts[reason]
-        yield "samples", [{"at": sample.place(), "text": sample.text} for sample in self.samples[reason]]
+    def _entries(self, counts: Counter[str]) -> list[dict[str, Any]]:
+        return [
+            {"reason": reason, "count": counts[reason], "samples": [_shown(each) for each in self.samples[reason]]}
+            for reason in sorted(counts)
+        ]
+
+
+def _shown(sample: RejectSample) -> dict[str, str]:
+    return {"at": sample.place(), "text": sample.text}
 
 
 def escape(text: str | bytes) -> str:

@@ -1,29 +1,56 @@
-"""Documents out of a Hugging Face dataset, streamed; only the hub's own client may cache it."""
+"""Documents out of a Hugging Face dataset: streamed from the hub, or in a folder that ``save_to_disk`` has written."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from lingraft.corpus.bad_values import BadLines, BadValueError, BadValues, check_row
-from lingraft.corpus.document import Document, Rejects, RejectSample, escape
-from lingraft.errors import CorpusError, MissingExtraError
+from lingraft.corpus.bad_values import BadValues, Reading
+from lingraft.corpus.document import Document, Rejects
+from lingraft.errors import CorpusError, MissingExtraError, nearest
 
-__all__ = ["read_hub"]
+__all__ = ["DatasetName", "is_saved_dataset", "read_dataset"]
 
 
-def read_hub(
-    name: str,
-    *,
-    split: str,
-    config: str | None = None,
-    revision: str | None,
-    text_field: str,
-    corpus: str,
-    bad_lines: BadLines,
-    max_bad_fraction: float,
-    rejects: Rejects,
-    where: str,
+@dataclass(frozen=True)
+class DatasetName:
+    """Which rows: those of one split of a dataset on the hub, or of a folder that ``save_to_disk`` has written.
+
+    Attributes:
+        path: the name on the hub, or the folder.
+        split: its name; None for a folder that holds a single one.
+        config: the configuration of a dataset that has several.
+        revision: the commit, tag or branch of a dataset on the hub.
+    """
+
+    path: str
+    split: str | None
+    config: str | None = None
+    revision: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The name as it stands in messages: ``name@revision``, or the folder."""
+        return f"{self.path}@{self.revision}" if self.revision else self.path
+
+    @property
+    def stem(self) -> str:
+        """What the ids of rows without one begin with: the name, of a folder without those above it."""
+        return Path(self.path).name if is_saved_dataset(self.path) else self.path
+
+
+def is_saved_dataset(path: str | Path) -> bool:
+    """Return whether ``path`` is a folder as ``Dataset.save_to_disk`` or ``DatasetDict.save_to_disk`` leaves it."""
+    folder = Path(path)
+    return (folder / "dataset_dict.json").is_file() or (
+        (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
+    )
+
+
+def read_dataset(
+    name: DatasetName, reading: Reading, *, corpus: str, rejects: Rejects, where: str
 ) -> Iterator[Document]:
-    """Yield the documents of one split of a dataset, row by row, in its own order.
+    """Yield the documents of one split of a dataset, row by row, in its own order; no more rows are fetched than asked.
 
     The rules on rows are those of :func:`lingraft.corpus.readers.read_files`; the id of a row without one is
     ``name:row``. Code that a dataset brings along is never run. Without ``revision`` the dataset can change
@@ -31,24 +58,19 @@ def read_hub(
 
     Raises:
         CorpusError: the dataset, its revision or its split cannot be had (the message names the recipe path
-            ``where``); a row is bad (``bad_lines`` is ``error``), or too many are.
+            ``where``); its text field is no text; a row is bad (``bad_lines`` is ``error``), or too many are.
         MissingExtraError: ``datasets`` is not installed.
     """
-    bad = BadValues(bad_lines, max_bad_fraction, rejects, where)
-    label = f"{name}@{revision}" if revision else name
-    for number, row in enumerate(_rows(name, config, split, revision, where), start=1):
-        bad.num_seen += 1
-        try:
-            text, identifier = check_row(row, text_field)
-        except BadValueError as error:
-            bad.refuse(RejectSample(label, number, None, error.reason, escape(repr(row))), error.hint)
-            continue
-        yield Document(text, corpus, identifier or f"{name}:{number}")
+    bad = BadValues(reading, rejects, where)
+    for number, row in enumerate(_rows(name, reading.text_field, where), start=1):
+        document = bad.row(row, name.label, number, corpus, f"{name.stem}:{number}")
+        if document is not None:
+            yield document
     bad.settle()
 
 
-def _rows(name: str, config: str | None, split: str, revision: str | None, where: str) -> Iterator[dict[str, Any]]:
-    """Turn whatever the hub's client raises, and it raises a lot, into one error with the recipe path."""
+def _rows(name: DatasetName, text_field: str, where: str) -> Iterator[dict[str, Any]]:
+    """Turn whatever the client raises, and it raises a lot, into one error with the recipe path."""
     try:
         import datasets
     except ImportError as error:
@@ -63,9 +85,12 @@ def _rows(name: str, config: str | None, split: str, revision: str | None, where
         StopIteration,
         datasets.exceptions.DatasetsError,
     )
-    problem = f"{where}: the split {split!r} of the Hugging Face dataset {name!r} cannot be read"
+    which = f"the split {name.split!r} of the Hugging Face dataset" if name.split else "the saved dataset"
+    problem = f"{where}: {which} {name.path!r} cannot be read"
     try:
-        rows = _start(datasets.load_dataset(path=name, name=config, split=split, revision=revision, streaming=True))
+        found = _saved(datasets, name, where) if is_saved_dataset(name.path) else _streamed(datasets, name)
+        _refuse_other_types(found, text_field, where, name)
+        rows = _start(found)
     except failures as error:
         raise CorpusError(f"{problem}: {_reason(error)}") from error
     while True:
@@ -76,6 +101,35 @@ def _rows(name: str, config: str | None, split: str, revision: str | None, where
         if row is None:
             return
         yield row
+
+
+def _streamed(datasets: Any, name: DatasetName) -> Any:
+    return datasets.load_dataset(
+        path=name.path, name=name.config, split=name.split, revision=name.revision, streaming=True
+    )
+
+
+def _saved(datasets: Any, name: DatasetName, where: str) -> Any:
+    found = datasets.load_from_disk(name.path)
+    if isinstance(found, datasets.DatasetDict):
+        if name.split not in found:
+            hint = nearest(name.split or "", found)
+            raise CorpusError(
+                f"{where}.split: {name.path} holds the splits {', '.join(found)}; name one{hint} (given: {name.split})"
+            )
+        found = found[name.split]
+    elif name.split not in (None, str(found.split)):
+        raise CorpusError(f"{where}.split: {name.path} holds the one split {found.split}, not {name.split!r}")
+    return found
+
+
+def _refuse_other_types(found: Any, text_field: str, where: str, name: DatasetName) -> None:
+    """Refuse a column of lists or numbers at once, not at its first row; a stream may not know its columns."""
+    features = getattr(found, "features", None) or {}
+    feature = features.get(text_field)
+    kind = getattr(feature, "dtype", type(feature).__name__)
+    if feature is not None and kind not in ("string", "large_string", "string_view", "null"):
+        raise CorpusError(f"{where}.text: column {text_field!r} of {name.path} is of type {kind}, not text")
 
 
 def _start(dataset: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

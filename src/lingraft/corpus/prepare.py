@@ -1,28 +1,46 @@
-"""One corpus, from its sources to a training and a validation file, with an account of the way."""
+"""One corpus, from where it lies to a training and a validation file, with an account of the way."""
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from lingraft.corpus.bad_values import BadLines
-from lingraft.corpus.cleaning import clean, count_words, script_histogram
+import numpy as np
+from numpy.typing import NDArray
+
+from lingraft.corpus.bad_values import Reading
+from lingraft.corpus.characters import count_words, name_scripts, script_counts
+from lingraft.corpus.cleaning import Cleaning, clean
 from lingraft.corpus.document import Document, Rejects
-from lingraft.corpus.hub import read_hub
+from lingraft.corpus.hub import DatasetName, is_saved_dataset, read_dataset
 from lingraft.corpus.readers import read_files
-from lingraft.corpus.sources import find_files
-from lingraft.corpus.split import find_leakage, is_held_out
+from lingraft.corpus.sources import Sources, find_sources
+from lingraft.corpus.split import is_held_out
 from lingraft.errors import CorpusError
 from lingraft.polling import poll
 from lingraft.run import hash_file, publish_folder
 
-__all__ = ["prepare_corpus", "read_prepared", "refuse_empty", "source_fingerprint"]
+__all__ = [
+    "SIDES",
+    "Place",
+    "Preparation",
+    "Side",
+    "find_place",
+    "prepare_corpus",
+    "read_place",
+    "read_prepared",
+    "refuse_empty",
+    "source_fingerprint",
+    "write_report",
+]
 
-_SIDES = ("train", "validation")
+SIDES = ("train", "validation")
+"""The two files of a prepared corpus."""
+
+_IGNORED_SHOWN = 20
 
 
 def source_fingerprint(files: Sequence[Path]) -> str:
@@ -37,109 +55,151 @@ def source_fingerprint(files: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a corpus lies, as it was found.
+
+    Attributes:
+        sources: its files, and those passed over.
+        datasets: the Hugging Face datasets, on the hub or in folders.
+    """
+
+    sources: Sources
+    datasets: tuple[DatasetName, ...] = ()
+
+    @property
+    def files(self) -> list[Path]:
+        """All files that the text comes from: a change in one of them changes the corpus."""
+        saved = [Path(each.path) for each in self.datasets if is_saved_dataset(each.path)]
+        return [
+            *self.sources.files,
+            *(file for folder in saved for file in sorted(folder.rglob("*")) if file.is_file()),
+        ]
+
+
+def find_place(
+    paths: Sequence[str],
+    where: str,
+    *,
+    split: str | None = None,
+    config: str | None = None,
+    revision: str | None = None,
+) -> Place:
+    """Return what stands behind the paths of a corpus; with ``split``, each is a Hugging Face dataset.
+
+    A folder that ``save_to_disk`` has written is a dataset too, with or without ``split``.
+
+    Raises:
+        CorpusError: see :func:`~lingraft.corpus.sources.find_sources`.
+    """
+    names = [path for path in paths if split or is_saved_dataset(path)]
+    others = [path for path in paths if path not in names]
+    datasets = tuple(DatasetName(name, split, config, revision) for name in names)
+    return Place(find_sources(others, f"{where}.path") if others else Sources(()), datasets)
+
+
+def read_place(place: Place, reading: Reading, *, corpus: str, rejects: Rejects, where: str) -> Iterator[Document]:
+    """Yield the documents of a corpus in their order: those of the files, then those of the datasets."""
+    yield from read_files(place.sources.files, reading, corpus=corpus, rejects=rejects, where=where)
+    for name in place.datasets:
+        yield from read_dataset(name, reading, corpus=corpus, rejects=rejects, where=where)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What is done with a corpus: the options of a recipe's corpus, in the words of this room.
+
+    Attributes:
+        reading: how lines and rows are read.
+        cleaning: what documents must be like.
+        validation: the share that is held out.
+        split_by: what decides on which side a document falls.
+        max_other_script: a larger share of letters in scripts that are not the corpus's is warned of.
+    """
+
+    reading: Reading = field(default_factory=Reading)
+    cleaning: Cleaning = field(default_factory=Cleaning)
+    validation: float = 0.05
+    split_by: Literal["content", "id"] = "content"
+    max_other_script: float = 0.1
+
+
 @dataclass
-class _Side:
-    """One half of the split, as it is being written."""
+class Side:
+    """One half of the split, as it is being written.
+
+    Attributes:
+        file: where its lines go.
+        num_documents: how many there are.
+        num_bytes: of text, in UTF-8.
+        num_words: of all documents.
+        longest: bytes and id of the longest document.
+        scripts: letters of each script, as ``script_counts`` orders them.
+    """
 
     file: IO[bytes]
     num_documents: int = 0
     num_bytes: int = 0
     num_words: int = 0
     longest: tuple[int, str] = (0, "")
-    scripts: Counter[str] = field(default_factory=Counter)
+    scripts: NDArray[np.int64] = field(default_factory=lambda: np.zeros_like(script_counts("")))
 
     def add(self, document: Document) -> None:
+        """Write a document and count it."""
         size = len(document.text.encode())
         self.num_documents += 1
         self.num_bytes += size
         self.num_words += count_words(document.text)
         self.longest = max(self.longest, (size, document.id))
-        self.scripts.update(script_histogram([document.text]))
+        self.scripts = self.scripts + script_counts(document.text)
         line = json.dumps({"id": document.id, "text": document.text}, ensure_ascii=False)
         self.file.write(line.encode() + b"\n")
 
 
-def prepare_corpus(
-    name: str,
-    folder: Path,
-    *,
-    paths: Sequence[str],
-    split: str | None = None,
-    config: str | None = None,
-    revision: str | None = None,
-    text_field: str = "text",
-    bad_lines: BadLines = "error",
-    max_bad_fraction: float = 0.001,
-    normalise: Literal["none", "nfc"] = "none",
-    deduplicate: bool = True,
-    min_characters: int = 1,
-    max_documents: int | None = None,
-    validation: float = 0.05,
-    split_by: Literal["content", "id"] = "content",
-) -> dict[str, Any]:
+def prepare_corpus(name: str, folder: Path, place: Place, preparation: Preparation = Preparation()) -> dict[str, Any]:
     """Read, clean and split one corpus into ``folder``; return the figures that a run records.
 
     The folder appears whole, with ``train.jsonl`` and ``validation.jsonl`` (a line is ``{"id", "text"}``) and
-    the data report, ``report.json``. The options are those of a recipe's corpus, and ``name`` is its name
-    there; with ``split``, each of ``paths`` is a Hugging Face dataset. The same sources and options give the
-    same bytes.
+    the data report, ``report.json``. The same place and options give the same bytes.
+
+    Args:
+        name: the name of the corpus in the recipe.
+        folder: what is made.
+        place: where the text lies, from :func:`find_place`.
+        preparation: the options.
 
     Returns:
         ``train_documents``, ``train_bytes`` (of text, UTF-8), ``train_words``, ``validation_documents``,
         ``validation_bytes``, ``train_sha256`` and ``validation_sha256`` (of the files), ``rejected``.
 
     Raises:
-        CorpusError: a source is missing or bad (:func:`find_files`, :func:`read_files`, :func:`read_hub`),
-            nothing is left, or one side of the split is empty although ``validation`` is neither 0 nor 1.
-            Nothing is written.
-        MissingExtraError: the format needs a package that is not installed.
+        CorpusError: a file or row is bad (:func:`read_files`, :func:`read_dataset`), nothing is left, or one side of
+            the split is empty although ``validation`` is neither 0 nor 1. Nothing is written.
+        MissingExtraError: the format or a check needs a package that is not installed.
     """
     where = f"corpora.{name}"
     rejects = Rejects()
-    reading: dict[str, Any] = {"corpus": name, "text_field": text_field, "rejects": rejects, "where": where}
-    reading |= {"bad_lines": bad_lines, "max_bad_fraction": max_bad_fraction}
-    files = [] if split else find_files(paths, f"{where}.path")
     documents = clean(
-        _read_datasets(paths, config, split, revision, reading) if split else read_files(files, **reading),
-        normalise=normalise,
-        deduplicate=deduplicate,
-        min_characters=min_characters,
-        max_documents=max_documents,
-        rejects=rejects,
+        read_place(place, preparation.reading, corpus=name, rejects=rejects, where=where),
+        preparation.cleaning,
+        rejects,
+        where,
     )
     record: dict[str, Any] = {}
 
     def fill(temporary: Path) -> None:
-        sides = _write_sides(documents, temporary, validation, split_by)
-        refuse_empty(*(sides[side].num_documents for side in _SIDES), fraction=validation, rejects=rejects, where=where)
-        record.update(_record(sides, temporary, rejects))
-        _write_report(temporary, record | _describe(sides, temporary, rejects, files or paths))
+        with ExitStack() as stack:
+            sides = {side: Side(stack.enter_context((temporary / f"{side}.jsonl").open("wb"))) for side in SIDES}
+            for document in documents:
+                poll()
+                held_out = is_held_out(document, preparation.validation, preparation.split_by)
+                sides["validation" if held_out else "train"].add(document)
+        counts = (sides[side].num_documents for side in SIDES)
+        refuse_empty(*counts, fraction=preparation.validation, rejects=rejects, where=where)
+        record.update(write_report(temporary, sides, rejects, place, preparation))
 
     publish_folder(folder, fill)
     return record
-
-
-def _write_report(folder: Path, report: dict[str, Any]) -> None:
-    text = json.dumps(report, ensure_ascii=False, indent=1)
-    (folder / "report.json").write_text(text + "\n", encoding="utf-8", newline="\n")
-
-
-def _read_datasets(
-    names: Iterable[str], config: str | None, split: str, revision: str | None, options: dict[str, Any]
-) -> Iterator[Document]:
-    for name in names:
-        yield from read_hub(name, config=config, split=split, revision=revision, **options)
-
-
-def _write_sides(
-    documents: Iterable[Document], folder: Path, fraction: float, by: Literal["content", "id"]
-) -> dict[str, _Side]:
-    with ExitStack() as stack:
-        sides = {side: _Side(stack.enter_context((folder / f"{side}.jsonl").open("wb"))) for side in _SIDES}
-        for document in documents:
-            poll()
-            sides["validation" if is_held_out(document, fraction, by) else "train"].add(document)
-    return sides
 
 
 def refuse_empty(train: int, validation: int, *, fraction: float, rejects: Rejects, where: str) -> None:
@@ -165,9 +225,12 @@ def refuse_empty(train: int, validation: int, *, fraction: float, rejects: Rejec
         )
 
 
-def _record(sides: dict[str, _Side], folder: Path, rejects: Rejects) -> dict[str, Any]:
-    train, validation = (sides[side] for side in _SIDES)
-    return {
+def write_report(
+    folder: Path, sides: dict[str, Side], rejects: Rejects, place: Place, preparation: Preparation
+) -> dict[str, Any]:
+    """Write ``report.json`` beside the two files and return the part of it that a run records."""
+    train, validation = (sides[side] for side in SIDES)
+    record = {
         "train_documents": train.num_documents,
         "train_bytes": train.num_bytes,
         "train_words": train.num_words,
@@ -177,31 +240,52 @@ def _record(sides: dict[str, _Side], folder: Path, rejects: Rejects) -> dict[str
         "validation_sha256": hash_file(folder / "validation.jsonl"),
         "rejected": rejects.total,
     }
+    report = record | _describe(sides, rejects, place, preparation)
+    text = json.dumps(report, ensure_ascii=False, indent=1)
+    (folder / "report.json").write_text(text + "\n", encoding="utf-8", newline="\n")
+    return record
 
 
-def _describe(
-    sides: dict[str, _Side], folder: Path, rejects: Rejects, sources: Sequence[Path] | Sequence[str]
-) -> dict[str, Any]:
+def _describe(sides: dict[str, Side], rejects: Rejects, place: Place, preparation: Preparation) -> dict[str, Any]:
     """Return what the data report adds; it is shown around, so files are named without folders."""
     size, longest = max(side.longest for side in sides.values())
-    train, validation = (read_prepared(folder / f"{side}.jsonl") for side in _SIDES)
-    return {
-        "sources": [_describe_source(source) for source in sources],
+    sources = place.sources
+    told: dict[str, Any] = {
         "documents": sum(side.num_documents for side in sides.values()),
         "words": sum(side.num_words for side in sides.values()),
         "bytes": sum(side.num_bytes for side in sides.values()),
         "longest_document": {"id": longest, "bytes": size},
-        "scripts": dict((sides["train"].scripts + sides["validation"].scripts).most_common()),
-        "rejects": rejects.as_json(),
-        "notes": dict(sorted(rejects.notes.items())),
-        "leakage": find_leakage(train, validation),
+        "normalise": preparation.cleaning.normalise,
+        "scripts": name_scripts(sides["train"].scripts + sides["validation"].scripts),
+        **rejects.as_json(),
+        "sources": [*map(_describe_file, sources.files), *({"dataset": name.label} for name in place.datasets)],
+        "ignored_files": len(sources.ignored),
+        "ignored": [{"file": path.name, "why": why} for path, why in sources.ignored[:_IGNORED_SHOWN]],
+        "copies": [{"file": path.name, "same_as": first.name} for path, first in sources.copies],
     }
+    return told | {"warnings": list(_warnings(told, preparation))}
 
 
-def _describe_source(source: Path | str) -> dict[str, Any]:
-    if isinstance(source, str):
-        return {"dataset": source}
-    return {"file": source.name, "bytes": source.stat().st_size, "sha256": hash_file(source)}
+def _describe_file(path: Path) -> dict[str, Any]:
+    return {"file": path.name, "bytes": path.stat().st_size, "sha256": hash_file(path)}
+
+
+def _warnings(told: dict[str, Any], preparation: Preparation) -> Iterator[str]:
+    letters = {name: count for name, count in told["scripts"].items() if name != "Common"}
+    expected = preparation.cleaning.scripts or set(list(letters)[:1])
+    others = {name: count for name, count in letters.items() if name not in expected}
+    share = sum(others.values()) / max(1, sum(letters.values()))
+    if share > preparation.max_other_script:
+        yield f"{share:.1%} of the letters are not {' or '.join(sorted(expected))} but {', '.join(list(others)[:3])}"
+    decomposed, total = told["notes"].get("documents not in NFC (kept)", 0), told["documents"]
+    if 0 < decomposed < total:
+        yield f"mixed normal forms: {decomposed:,} of {total:,} documents are not in NFC; normalise: nfc changes that"
+    if told["ignored_files"]:
+        yield f"{told['ignored_files']:,} files were passed over; the first is {told['ignored'][0]['file']}"
+    if told["copies"]:
+        yield f"{len(told['copies']):,} files are copies of others and were read once"
+    if cut := told["notes"].get("last lines cut off, left out", 0):
+        yield f"{cut:,} files end in the middle of a line"
 
 
 def read_prepared(path: Path) -> Iterator[Document]:

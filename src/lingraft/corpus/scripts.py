@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import regex
 
-__all__ = ["WIDESPREAD_SCRIPTS", "script_of"]
+__all__ = ["SCRIPTS", "WIDESPREAD_SCRIPTS", "script_of"]
 
 _WIDESPREAD = (
     "Latin Arabic Devanagari Cyrillic Greek Han Hangul Hiragana Katakana Hebrew Bengali Tamil Telugu Kannada Malayalam "
@@ -26,13 +26,15 @@ _RARE = (
     "Sora_Sompeng Soyombo Sunuwar Syloti_Nagri Tagalog Tagbanwa Tai_Le Tai_Tham Tai_Viet Takri Tangsa Tangut "
     "Tirhuta Todhri Toto Tulu_Tigalari Ugaritic Vithkuqi Wancho Warang_Citi Yezidi Zanabazar_Square"
 )
-_NAMES = (*_WIDESPREAD.split(), *_RARE.split())
+
+SCRIPTS = (*_WIDESPREAD.split(), *_RARE.split())
+"""All of them, the widespread ones first."""
 
 WIDESPREAD_SCRIPTS = frozenset(_WIDESPREAD.split())
 """Scripts that texts of today are likely to hold, whatever their language."""
 
 _COMMON = regex.compile(r"[\p{Script=Common}\p{Script=Inherited}]")
-_SCRIPT = regex.compile("|".join(rf"(?P<{name}>\p{{Script={name}}})" for name in _NAMES))
+_SCRIPT = regex.compile("|".join(rf"(?P<{name}>\p{{Script={name}}})" for name in SCRIPTS))
 
 
 @lru_cache(maxsize=2**16)

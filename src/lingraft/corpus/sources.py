@@ -1,66 +1,142 @@
-"""From the paths of a recipe to the files behind them."""
+"""From the paths of a recipe to the files behind them, and an account of the files that are passed over."""
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from lingraft.errors import CorpusError, nearest
+from lingraft.run import hash_file
 
-__all__ = ["find_files"]
+__all__ = ["Sources", "find_files", "find_sources"]
 
 _KINDS = tuple(f"{kind}{packed}" for kind in (".txt", ".jsonl") for packed in ("", ".gz", ".zst"))
 _KINDS_LISTED = ".txt, .jsonl (also .gz, .zst) or .parquet"
+_UNKNOWN = "not of a kind that can be read, by its name"
+_HIDDEN = "hidden: its name begins with a dot"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The files of a corpus.
+
+    Attributes:
+        files: those that are read, sorted by path, each once.
+        ignored: those that a folder or glob also holds, each with the reason why it is not read.
+        copies: files whose bytes are those of another, with that other; they are not read either.
+    """
+
+    files: tuple[Path, ...]
+    ignored: tuple[tuple[Path, str], ...] = ()
+    copies: tuple[tuple[Path, Path], ...] = ()
 
 
 def find_files(paths: Sequence[str], where: str) -> list[Path]:
-    """Return the readable files behind files, folders and globs, sorted by path, each once.
+    """Return the readable files behind files, folders and globs, as :func:`find_sources` finds them."""
+    return list(find_sources(paths, where).files)
 
-    A folder is searched with its sub-folders, for ``.txt``, ``.jsonl`` and ``.parquet``, the first two also
-    as ``.gz`` or ``.zst``; other files in it, and names that begin with a dot, are not corpus files. A file
-    that is reached twice, also over a symbolic link, is read once.
+
+def find_sources(paths: Sequence[str], where: str) -> Sources:
+    """Return the readable files behind files, folders and globs, sorted by path, each once, and what was passed over.
+
+    A folder is searched with its sub-folders, for ``.txt``, ``.jsonl`` and ``.parquet``, the first two also as ``.gz``
+    or ``.zst``; links to folders are followed, but not in circles. Files of other names, and names that begin with a
+    dot, are passed over and listed. A file that is reached twice, also over a link, is read once; so is one whose
+    content is that of another.
 
     Args:
         paths: the files, folders and globs.
         where: the recipe path that named them, such as ``corpora.eu.path``, for messages.
 
     Raises:
-        CorpusError: a path leads to no such file; the message names ``where``, the path and the nearest name
-            there is.
+        CorpusError: a path leads to no such file, or to a link that leads nowhere; the message names ``where``, the
+            path and the nearest name there is.
     """
     found: dict[Path, Path] = {}
+    ignored: dict[Path, str] = {}
     for given in paths:
-        matches = _expand(given, where)
+        matches = [match for match in _expand(given, where) if _is_wanted(match, ignored, where)]
         if not matches:
-            raise CorpusError(f"{where}: {given!r} leads to no {_KINDS_LISTED} file")
-        for path in sorted(matches):
+            hint = f"; of {len(ignored)} other files the first is {next(iter(ignored))}" if ignored else ""
+            raise CorpusError(f"{where}: {given!r} leads to no {_KINDS_LISTED} file{hint}")
+        for path, _ in sorted(matches):
             found.setdefault(path.resolve(), path)
-    return sorted(found.values())
+    files, copies = _without_copies(sorted(found.values()))
+    return Sources(tuple(files), tuple(sorted(ignored.items())), tuple(copies))
 
 
-def _expand(given: str, where: str) -> list[Path]:
+def _is_wanted(match: tuple[Path, str], ignored: dict[Path, str], where: str) -> bool:
+    path, reason = match
+    if not reason and path.is_symlink() and not path.exists():
+        raise CorpusError(f"{where}: {str(path)!r} is a link that leads nowhere ({os.readlink(path)})")
+    if reason:
+        ignored[path] = reason
+    return not reason
+
+
+def _expand(given: str, where: str) -> Iterator[tuple[Path, str]]:
+    """Yield the files behind one path, each with the reason for which it is passed over, or an empty one."""
     path = Path(given)
     if path.is_file():
         if not _is_readable(path):
             raise CorpusError(f"{where}: {given!r} is not a file of a kind that can be read: {_KINDS_LISTED}")
-        return [path]
-    if path.is_dir():
-        return [file for file in _walk(path) if _is_readable(file)]
-    if glob.has_magic(given):
-        return [
-            match for match in map(Path, glob.glob(given, recursive=True)) if match.is_file() and _is_readable(match)
-        ]
-    raise CorpusError(f"{where}: {given!r} does not exist{_nearest_existing(path)}{_hub_hint(path)}")
+        yield path, ""
+    elif path.is_dir():
+        yield from _walk(path, frozenset())
+    elif glob.has_magic(given):
+        for match in _glob(path):
+            if not match.is_dir():
+                yield match, "" if _is_readable(match) else _UNKNOWN
+    else:
+        raise CorpusError(f"{where}: {given!r} does not exist{_nearest_existing(path)}{_hub_hint(path)}")
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    for parent, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(parent, name) for name in files if not name.startswith("."))
+def _glob(pattern: Path) -> Iterable[Path]:
+    """Links to folders are not followed behind ``**``: there they could lead in circles."""
+    if "**" not in pattern.parts:
+        return map(Path, glob.glob(str(pattern)))
+    magic = next(index for index, part in enumerate(pattern.parts) if glob.has_magic(part))
+    base, rest = Path(*pattern.parts[:magic]), Path(*pattern.parts[magic:])
+    found = base.glob(str(rest))
+    return (match for match in found if not any(_is_hidden(part) for part in match.relative_to(base).parts))
+
+
+def _walk(folder: Path, above: frozenset[Path]) -> Iterator[tuple[Path, str]]:
+    inside = above | {folder.resolve()}
+    for entry in sorted(folder.iterdir()):
+        if _is_hidden(entry.name):
+            yield entry, _HIDDEN
+        elif not entry.is_dir():
+            yield entry, "" if _is_readable(entry) else _UNKNOWN
+        elif entry.is_symlink() and entry.resolve() in inside:
+            yield entry, "a link to a folder that it lies in"
+        else:
+            yield from _walk(entry, inside)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".")
 
 
 def _is_readable(path: Path) -> bool:
     return path.name.endswith((*_KINDS, ".parquet"))
+
+
+def _without_copies(files: list[Path]) -> tuple[list[Path], list[tuple[Path, Path]]]:
+    """Part the files that equal an earlier one; only files of the same size are read for it."""
+    sizes: defaultdict[int, list[Path]] = defaultdict(list)
+    for path in files:
+        sizes[path.stat().st_size].append(path)
+    first: dict[str, Path] = {}
+    copies: dict[Path, Path] = {}
+    for size, same in sizes.items():
+        for path in same if size and len(same) > 1 else ():
+            original = first.setdefault(hash_file(path), path)
+            if original is not path:
+                copies[path] = original
+    return [path for path in files if path not in copies], sorted(copies.items())
 
 
 def _nearest_existing(path: Path) -> str:

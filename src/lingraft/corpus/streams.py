@@ -15,7 +15,7 @@ import zstandard
 
 from lingraft.errors import CorpusError
 
-__all__ = ["MAX_LINE_BYTES", "Line", "read_lines"]
+__all__ = ["MAX_LINE_BYTES", "Line", "TruncatedFileError", "read_lines"]
 
 MAX_LINE_BYTES = 16 * 2**20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -38,7 +38,7 @@ class Line:
         byte: where it begins in the (unpacked) file, counted from 0.
         content: its bytes without the ``\n``, and without a byte order mark at the start of the file.
         ended: whether a ``\n`` stood at its end; only the last line can lack it.
-        too_long: whether it exceeds 16 MiB; its content is then only the beginning.
+        too_long: whether it exceeds the limit; its content is then only the beginning.
     """
 
     number: int
@@ -48,27 +48,32 @@ class Line:
     too_long: bool
 
 
-def read_lines(path: Path) -> Iterator[Line]:
+class TruncatedFileError(CorpusError):
+    """A compressed file ends before its end, as one does that is still being written or copied."""
+
+
+def read_lines(path: Path, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Line]:
     r"""Yield the lines of a file; ``.gz`` and ``.zst`` are unpacked on the way.
 
     Neither U+2028 nor ``\r`` nor a form feed ends a line, unlike in ``str.splitlines``.
 
     Raises:
-        CorpusError: the file cannot be opened, is cut off or corrupt in its compression, needs a zstd window
-            above 128 MiB, or unpacks to more than 200 times its size (looked at beyond 1 GiB).
+        TruncatedFileError: the file is cut off in its compression; the lines before have been given.
+        CorpusError: the file cannot be opened, is corrupt in its compression, needs a zstd window above 128 MiB, or
+            unpacks to more than 200 times its size (looked at beyond 1 GiB).
     """
     try:
         with _open(path) as file:
-            yield from _split(file)
+            yield from _split(file, max_line_bytes)
     except OSError as error:
         raise CorpusError(f"{path}: cannot be read: {error}") from error
 
 
-def _split(file: io.BufferedReader) -> Iterator[Line]:
+def _split(file: io.BufferedReader, max_line_bytes: int) -> Iterator[Line]:
     number = byte = 0
-    while raw := file.readline(MAX_LINE_BYTES + 1):
+    while raw := file.readline(max_line_bytes + 1):
         number += 1
-        too_long = len(raw) > MAX_LINE_BYTES and not raw.endswith(b"\n")
+        too_long = len(raw) > max_line_bytes and not raw.endswith(b"\n")
         rest = _skip_line(file) if too_long else 0
         ended = too_long or raw.endswith(b"\n")
         content = raw.removeprefix(_BYTE_ORDER_MARK) if number == 1 else raw
@@ -146,9 +151,8 @@ class _Unpacked(io.RawIOBase):
         try:
             chunk = next(self._chunks, None)
         except (EOFError, OSError, zlib.error, zstandard.ZstdError) as error:
-            raise CorpusError(
-                f"{self._path}: cannot be unpacked beyond byte {self._total} of its text: {error}"
-            ) from error
+            kind = TruncatedFileError if isinstance(error, EOFError) else CorpusError
+            raise kind(f"{self._path}: cannot be unpacked beyond byte {self._total} of its text: {error}") from error
         self._total += len(chunk or b"")
         if self._total > max(_RATIO_MATTERS_FROM, _MAX_RATIO * self._packed_size):
             raise CorpusError(f"{self._path}: unpacks to more than {_MAX_RATIO} times its {self._packed_size} bytes")

@@ -14,12 +14,13 @@ from lingraft.model.generate import continue_text
 from lingraft.model.locate import locate_tokenizer
 from lingraft.model.preflight import refuse_untrained_rows
 from lingraft.pipeline.bakeoff import choose_init
+from lingraft.pipeline.data import prepare_corpora
 from lingraft.pipeline.expanding import prepare_vocabulary
 from lingraft.pipeline.initialising import prepare_embeddings
 from lingraft.pipeline.interpolating import interpolation_step
 from lingraft.pipeline.measuring import Evaluator, bind_probes
 from lingraft.pipeline.plan import make_plan
-from lingraft.pipeline.prepare import Prepared, prepare_base, prepare_corpora, prepare_stores, texts_of
+from lingraft.pipeline.prepare import Prepared, prepare_base, prepare_stores, texts_of
 from lingraft.pipeline.progress import Progress, Silent
 from lingraft.pipeline.stopping import Stopper
 from lingraft.pipeline.tracking import tracked

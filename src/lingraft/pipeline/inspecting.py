@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lingraft.corpus import Rejects, find_files, read_files, source_fingerprint
+from lingraft.corpus import Reading, Rejects, find_files, read_files, source_fingerprint
 from lingraft.errors import ModelError, RecipeError
 from lingraft.measure.bits_per_byte import BitsPerByte, choose_documents, measure_bits_per_byte, split_lossless
 from lingraft.measure.probes import ProbeContext, ProbeScore, probes
@@ -77,15 +77,7 @@ def evaluate(
 ) -> BitsPerByte:
     """Return the bits per byte of a model on text files (see :mod:`lingraft.measure.bits_per_byte` for the rules)."""
     files = find_files(paths, "text")
-    documents = read_files(
-        files,
-        corpus="text",
-        text_field=text_field,
-        bad_lines="error",
-        max_bad_fraction=0.0,
-        rejects=Rejects(),
-        where="text",
-    )
+    documents = read_files(files, Reading(text_field), corpus="text", rejects=Rejects(), where="text")
     chosen = choose_documents((document.text for document in documents), max_bytes)
     return measure_bits_per_byte(
         opened.scorer(), opened.tokenizer, split_lossless(chosen, [opened.tokenizer]).documents

@@ -1,19 +1,20 @@
 """What a recipe will do, before anything is loaded: stages, tokens, passes, rates, memory, time, warnings."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from lingraft.batching import first_bytes
-from lingraft.corpus import Document, Rejects, clean, find_files, read_files
-from lingraft.corpus.cleaning import count_words
+from lingraft.corpus import Document, Rejects, clean, find_place
+from lingraft.corpus.characters import count_words
 from lingraft.corpus.pairing import count_sides, read_sides
-from lingraft.corpus.prepare import refuse_empty
+from lingraft.corpus.prepare import Place, Preparation, read_place, refuse_empty
 from lingraft.corpus.split import is_held_out
 from lingraft.errors import ModelError, RecipeError, VocabularyError
 from lingraft.model.locate import BaseDescription, describe_base, locate_base
+from lingraft.pipeline.data import benchmark_files, place_of, preparation_of
 from lingraft.pipeline.guard_plan import guard_copies
 from lingraft.pipeline.init_plan import init_needs
 from lingraft.pipeline.outline import StageOutline, outline_stage, product_rate
@@ -98,8 +99,10 @@ def make_plan(recipe: Recipe) -> Plan:
         refuse_unusable_optimizer(recipe, index)
         guard_copies(stage, index)
         stage_schedule(recipe, index, dict.fromkeys(recipe.corpora, 1))
+    places = {name: place_of(recipe, name) for name in recipe.corpora}
     refuse_shared_files(recipe)
-    samples = {name: _sample(recipe, name) for name in recipe.corpora}
+    benchmark_files(recipe)
+    samples = {name: _sample(recipe, name, place) for name, place in places.items()}
     refuse_unmeasurable(recipe, lambda name: samples[name].holds_out)
     base = describe_base(location)
     _refuse_ids_beyond_the_matrix(base)
@@ -210,33 +213,35 @@ class _Sample:
         return sum(len(text.encode()) for text in self.texts)
 
 
-def _sample(recipe: Recipe, name: str) -> _Sample:
+def _sample(recipe: Recipe, name: str, place: Place) -> _Sample:
     """Read a corpus, or the beginning of a large one, by the rules that the run will use.
 
     Of a large one too, reading goes on until a document is held out, since the run refuses a corpus without one.
     """
-    corpus = recipe.corpora[name]
-    if corpus.split:
+    corpus, preparation = recipe.corpora[name], preparation_of(recipe, name)
+    preparation.cleaning.refuse_unusable(f"corpora.{name}")
+    if place.datasets:
         return _Sample([], 1.0, 0, corpus.validation > 0)
-    files = find_files(corpus.paths, f"corpora.{name}.path")
     if corpus.pairs:
+        files = place.sources.files
         with TemporaryDirectory() as folder:
             limit_pairs = None if sum(path.stat().st_size for path in files) <= _WHOLE_BYTES else _SAMPLE_PAIRS
             pairs = pair_corpus(recipe, name, Path(folder) / "pairs", limit_pairs)
             sides = tuple(read_sides(pairs, _SAMPLE_PAIRS))
-            return replace(_sample_of(recipe, name, [pairs], files), sides=sides)
-    return _sample_of(recipe, name, files, files)
+            made = find_place([str(pairs)], f"corpora.{name}")
+            return replace(_sample_of(recipe, name, made, preparation, files), sides=sides)
+    return _sample_of(recipe, name, place, preparation, place.sources.files)
 
 
-def _sample_of(recipe: Recipe, name: str, files: list[Path], sources: list[Path]) -> _Sample:
-    """Read documents from ``files``, which hold what, or some of what, ``sources`` hold."""
+def _sample_of(recipe: Recipe, name: str, place: Place, preparation: Preparation, sources: Sequence[Path]) -> _Sample:
+    """Read documents from ``place``, which holds what, or some of what, ``sources`` hold."""
     corpus = recipe.corpora[name]
     text_bytes = sum(path.stat().st_size * _PACKED_RATIO.get(path.suffix, 1.0) for path in sources)
     limit = float("inf") if text_bytes <= _WHOLE_BYTES else _SAMPLE_BYTES
     rejects = Rejects()
     texts: list[str] = []
     train = held_out = read = 0
-    for document in _documents(recipe, name, files, rejects):
+    for document in _documents(name, place, preparation, rejects):
         if is_held_out(document, corpus.validation, corpus.split_by):
             held_out += 1
         else:
@@ -255,25 +260,10 @@ def _sample_of(recipe: Recipe, name: str, files: list[Path], sources: list[Path]
     return _Sample(texts, scale, len(sources), held_out > 0)
 
 
-def _documents(recipe: Recipe, name: str, files: list[Path], rejects: Rejects) -> Iterator[Document]:
-    corpus = recipe.corpora[name]
-    reading = read_files(
-        files,
-        corpus=name,
-        text_field=corpus.text,
-        bad_lines=corpus.bad_lines,
-        max_bad_fraction=corpus.max_bad_fraction,
-        rejects=rejects,
-        where=f"corpora.{name}",
-    )
-    return clean(
-        reading,
-        normalise=corpus.normalise,
-        deduplicate=corpus.deduplicate,
-        min_characters=corpus.min_characters,
-        max_documents=corpus.max_documents,
-        rejects=rejects,
-    )
+def _documents(name: str, place: Place, preparation: Preparation, rejects: Rejects) -> Iterator[Document]:
+    where = f"corpora.{name}"
+    reading = read_place(place, preparation.reading, corpus=name, rejects=rejects, where=where)
+    return clean(reading, preparation.cleaning, rejects, where)
 
 
 def _plan_vocabulary(recipe: Recipe, base: BaseDescription, samples: dict[str, _Sample]) -> VocabularyPlan | None:

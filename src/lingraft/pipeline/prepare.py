@@ -1,16 +1,12 @@
-"""The first steps: corpora, base model, token stores."""
+"""The steps before training: base model, token stores."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from lingraft.corpus import (
     TokenStore,
-    find_files,
     open_store,
-    prepare_corpus,
     read_prepared,
     source_fingerprint,
     store_name,
@@ -18,21 +14,14 @@ from lingraft.corpus import (
 from lingraft.errors import CorpusError
 from lingraft.model.base import convert_gguf, fetch_folder
 from lingraft.model.locate import describe_base, locate_base
-from lingraft.pipeline.parallel import pair_corpus
 from lingraft.pipeline.progress import Progress
-from lingraft.pipeline.settings import (
-    DocumentTokens,
-    document_tokens,
-    needed_tokens,
-    refuse_too_many_epochs,
-    refuse_unmeasurable,
-)
+from lingraft.pipeline.settings import DocumentTokens, document_tokens, needed_tokens, refuse_too_many_epochs
 from lingraft.pipeline.tokenising import tokenise
 from lingraft.recipe import Recipe
 from lingraft.run import Run, publish_folder
 from lingraft.vocabulary import TokenizerFile
 
-__all__ = ["Prepared", "corpora_key", "prepare_base", "prepare_corpora", "prepare_stores", "texts_of"]
+__all__ = ["Prepared", "corpora_key", "prepare_base", "prepare_stores", "texts_of"]
 
 
 @dataclass(frozen=True)
@@ -43,47 +32,6 @@ class Prepared:
     documents: DocumentTokens
     tokenizer: TokenizerFile
     base_sha256: str
-
-
-def prepare_corpora(run: Run, recipe: Recipe, progress: Progress) -> None:
-    """Read, clean and split every corpus into the run folder; a corpus whose files did not change is not read again.
-
-    Raises:
-        CorpusError: see :func:`lingraft.corpus.prepare_corpus`.
-    """
-    for name, corpus in recipe.corpora.items():
-        progress.phase(f"corpus {name}")
-        files = [] if corpus.split else find_files(corpus.paths, f"corpora.{name}.path")
-        paths = (str(pair_corpus(recipe, name, run.path("pairs", name))),) if corpus.pairs else corpus.paths
-        options: dict[str, Any] = {
-            "paths": paths,
-            "split": corpus.split,
-            "config": corpus.config,
-            "revision": corpus.revision,
-            "text_field": corpus.text,
-            "bad_lines": corpus.bad_lines,
-            "max_bad_fraction": corpus.max_bad_fraction,
-            "normalise": corpus.normalise,
-            "deduplicate": corpus.deduplicate,
-            "min_characters": corpus.min_characters,
-            "max_documents": corpus.max_documents,
-            "validation": corpus.validation,
-            "split_by": corpus.split_by,
-        }
-        inputs = {
-            "options": options | {"paths": [Path(p).name for p in corpus.paths]},
-            "pairs": [corpus.pairs.options(), recipe.seed] if corpus.pairs else None,
-            "sources": source_fingerprint(files),
-        }
-        folder = run.path("corpora", name)
-        run.step(
-            f"corpus-{name}",
-            inputs,
-            partial(prepare_corpus, name, folder, **options),
-            makes=[folder / "train.jsonl", folder / "validation.jsonl"],
-            source=f"the text of corpora.{name}",
-        )
-    refuse_unmeasurable(recipe, lambda name: run.path("corpora", name, "validation.jsonl").stat().st_size > 0)
 
 
 def texts_of(run: Run, recipe: Recipe, language: str, side: str) -> Iterator[str]:

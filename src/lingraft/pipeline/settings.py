@@ -11,7 +11,7 @@ from lingraft.corpus.mixing import Schedule, make_schedule
 from lingraft.errors import CorpusError, RecipeError, VocabularyError, nearest
 from lingraft.model.locate import BaseDescription
 from lingraft.quantities import length_in_tokens
-from lingraft.recipe import Recipe, Stage
+from lingraft.recipe import Corpus, Recipe, Stage
 from lingraft.run import hash_file
 from lingraft.training.horizon import half_life, start_share
 from lingraft.vocabulary import (
@@ -201,18 +201,19 @@ def needed_tokens(recipe: Recipe, tokens: Mapping[str, int]) -> dict[str, int]:
 def refuse_shared_files(recipe: Recipe) -> None:
     """Raise a CorpusError when two corpora that stages train on hold the same file, by its path or by its content.
 
-    It would be read twice in one order, and the shares of the mix would not be what is read.
+    It would be read twice in one order, and the shares of the mix would not be what is read. Two corpora may read
+    different fields of one file: a text and its translation.
     """
-    places: dict[Path, str] = {}
-    sizes: dict[int, list[tuple[str, Path]]] = {}
+    places: dict[tuple[Path, str], str] = {}
+    sizes: dict[tuple[int, str], list[tuple[str, Path]]] = {}
     used = set().union(*(stage.mix.corpora() for stage in recipe.stages))
     for name, corpus in recipe.corpora.items():
         for path in [] if corpus.split or name not in used else find_files(corpus.paths, f"corpora.{name}.path"):
-            other = places.setdefault(path.resolve(), name)
+            other = places.setdefault((path.resolve(), _field_of(corpus)), name)
             if other != name:
                 raise CorpusError(f"corpora.{name}: {path} is in corpora.{other} as well; a text is in one corpus only")
-            sizes.setdefault(path.stat().st_size, []).append((name, path))
-    for size, same in sizes.items():
+            sizes.setdefault((path.stat().st_size, _field_of(corpus)), []).append((name, path))
+    for (size, _), same in sizes.items():
         seen: dict[str, tuple[str, Path]] = {}
         for name, path in same if len(same) > 1 and size else ():
             other, twin = seen.setdefault(hash_file(path), (name, path))
@@ -221,6 +222,10 @@ def refuse_shared_files(recipe: Recipe) -> None:
                     f"corpora.{name}: {path} has the same content as {twin} of corpora.{other}; a text is in one "
                     "corpus only"
                 )
+
+
+def _field_of(corpus: Corpus) -> str:
+    return corpus.pairs.label if corpus.pairs else corpus.text
 
 
 def refuse_too_many_epochs(recipe: Recipe, corpus: str, needed: float, available: float, what: str = "") -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lingraft.corpus.cleaning import count_words
+from lingraft.corpus.characters import count_words
 from lingraft.errors import VocabularyError
 from lingraft.model.locate import BaseDescription, locate_tokenizer
 from lingraft.pipeline.settings import learn_options, patched_tokenizer, target_cuts

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lingraft.batching import batches_of
-from lingraft.corpus.cleaning import count_words
+from lingraft.corpus.characters import count_words
 from lingraft.errors import MeasurementError
 from lingraft.vocabulary.tokenizer_file import TokenizerFile
 

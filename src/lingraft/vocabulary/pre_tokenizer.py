@@ -16,7 +16,7 @@ from typing import Any
 import regex
 from tokenizers import Tokenizer
 
-from lingraft.corpus.cleaning import words
+from lingraft.corpus.characters import words
 from lingraft.corpus.scripts import script_of
 from lingraft.errors import VocabularyError
 from lingraft.vocabulary.tokenizer_file import TokenizerFile
@@ -92,7 +92,7 @@ def bare_pipeline(tokenizer: TokenizerFile) -> Tokenizer:
 def audit_words(tokenizer: TokenizerFile, texts: Iterable[str]) -> WordCuts:
     """Return how many words of a text are cut apart before merging begins, so that no token can be one of them.
 
-    A word is what fertility counts (:func:`~lingraft.corpus.cleaning.words`: what white space separates, a single
+    A word is what fertility counts (:func:`~lingraft.corpus.characters.words`: what white space separates, a single
     character with its marks in scripts without spaces), reduced to its longest run of letters, marks, joiners, and
     apostrophes that stand before a letter. So quotes, digits and hyphens are no cuts, and words without a letter do not
     count. Each is normalised and pre-tokenised as it stands in a text, behind a space. A tokenizer that does not split

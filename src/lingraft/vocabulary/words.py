@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 
 from lingraft.batching import batches_of
-from lingraft.corpus.cleaning import count_words
+from lingraft.corpus.characters import count_words
 from lingraft.polling import poll
 from lingraft.vocabulary.curve import TextSize
 from lingraft.vocabulary.tokenizer_file import TokenizerFile

@@ -75,6 +75,7 @@ vocabulary.admission
 vocabulary.curve
 vocabulary.learn
 vocabulary.expansion
+vocabulary.dropout
 vocabulary.words
 vocabulary.growth
 vocabulary.replacement
@@ -193,6 +194,7 @@ pipeline.expanding
 pipeline.initialising
 pipeline.companions
 pipeline.measuring
+pipeline.drawn_tokens
 pipeline.training
 pipeline.interpolating
 pipeline.bakeoff

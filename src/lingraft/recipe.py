@@ -18,6 +18,7 @@ from lingraft.recipe_stage import (
     TRAIN_WORDS,
     Alarms,
     Batch,
+    BpeDropout,
     Layers,
     LearningRate,
     MixSpec,
@@ -29,6 +30,7 @@ __all__ = [
     "TRAIN_WORDS",
     "Alarms",
     "Batch",
+    "BpeDropout",
     "Choice",
     "Corpus",
     "Documents",
@@ -232,6 +234,8 @@ class Recipe(Part):
             if stage.trains_new_rows:
                 word = next(word for word in stage.trains if word.startswith("new_"))
                 raise _at(("stages", index, "train"), f"{word} needs new rows, but vocabulary.method is keep")
+            if stage.bpe_dropout and stage.bpe_dropout.merges == "new":
+                raise _at(("stages", index, "bpe_dropout"), "there are no new merges: vocabulary.method is keep")
 
     def _refuse_handing_over_nothing(self) -> None:
         for index, stage in enumerate(self.stages):

@@ -15,6 +15,7 @@ __all__ = [
     "TRAIN_WORDS",
     "Alarms",
     "Batch",
+    "BpeDropout",
     "Layers",
     "LearningRate",
     "MixSpec",
@@ -177,6 +178,18 @@ class Alarms(Part):
     bad_steps: Annotated[int, Field(ge=1)] = 3
 
 
+class BpeDropout(Part):
+    """Merges left out at random while training text is encoded, so that the pieces of long tokens stay in use.
+
+    ``rate`` is how often a merge that could be made is not (arXiv 1910.13267). ``merges`` says which may be left out:
+    those of new tokens, so that only text that has new tokens is encoded anew, or all. Every pass over a corpus is
+    encoded anew. Text that is measured is never encoded so.
+    """
+
+    rate: Annotated[Fraction, Field(gt=0, lt=1)] = 0.1
+    merges: Literal["new", "all"] = "new"
+
+
 class Layers(Part):
     """So many layers at either end of the model; ``also`` names what else trains, in the words of a stage's ``train``.
 
@@ -258,6 +271,7 @@ class Stage(Part):
     guards: tuple[Choice, ...] = ()
     z_loss: Annotated[float, Field(ge=0)] = 0.0
     extra_heads: Annotated[int, Field(ge=0, le=8)] = 0
+    bpe_dropout: BpeDropout | None = None
     alarms: Alarms = Alarms()
     checkpoint_every: Length = 0.25
 

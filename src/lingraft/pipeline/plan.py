@@ -34,6 +34,7 @@ from lingraft.pipeline.vocabulary_plan import VocabularyPlan, num_rows, plan_voc
 from lingraft.quantities import format_tokens
 from lingraft.recipe import Recipe
 from lingraft.vocabulary import needs_patch, refuse_unexpandable
+from lingraft.vocabulary.dropout import BPE_FAMILIES
 
 __all__ = ["CorpusPlan", "Plan", "make_plan"]
 
@@ -108,6 +109,8 @@ def make_plan(recipe: Recipe) -> Plan:
     _refuse_ids_beyond_the_matrix(base)
     _refuse_unexpandable(recipe, base)
     needs = init_needs(recipe, is_tied=base.is_tied)
+    _refuse_dropout_without_merges(recipe, base)
+    _refuse_too_many_layers(recipe, base)
     _refuse_long_bakeoff(recipe)
     documents = document_tokens(recipe, base)
     _refuse_long_sequences(recipe, base)
@@ -148,6 +151,24 @@ def _refuse_unexpandable(recipe: Recipe, base: BaseDescription) -> None:
         refuse_unexpandable(base.tokenizer)
     except VocabularyError as error:
         raise VocabularyError(f"vocabulary.method: {error}") from error
+
+
+def _refuse_dropout_without_merges(recipe: Recipe, base: BaseDescription) -> None:
+    for index, stage in enumerate(recipe.stages):
+        if stage.bpe_dropout and base.tokenizer.family not in BPE_FAMILIES:
+            raise RecipeError(
+                f"stages.{index}.bpe_dropout: merges are left out, and the base's tokenizer, of kind "
+                f"{base.tokenizer.family}, has none"
+            )
+
+
+def _refuse_too_many_layers(recipe: Recipe, base: BaseDescription) -> None:
+    for index, stage in enumerate(recipe.stages):
+        asked = sum(int(word.partition(":")[2]) for word in stage.trains if word.startswith(("top_layers:", "bottom_")))
+        if asked > base.num_layers:
+            raise RecipeError(
+                f"stages.{index}.train: {asked} layers are asked for at the two ends, the base has {base.num_layers}"
+            )
 
 
 def _refuse_long_bakeoff(recipe: Recipe) -> None:

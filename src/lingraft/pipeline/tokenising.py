@@ -18,6 +18,7 @@ from lingraft.corpus import TokenStore
 from lingraft.corpus.parts import Encoding, Part, TextRange, cut_text, is_part, read_range, write_part
 from lingraft.corpus.store import join_parts
 from lingraft.errors import CorpusError, LingraftError
+from lingraft.polling import poll
 from lingraft.run import write_file
 from lingraft.vocabulary import TokenizerFile
 
@@ -117,12 +118,21 @@ def _share_out(
             stack.callback(_end, worker)
             workers.append(worker)
         for worker in workers:
-            _, said = worker.communicate()
+            said = _said(worker)
             if worker.returncode == _REFUSED:
                 raise CorpusError(said.strip())
             if worker.returncode:
                 last = said.strip().splitlines()[-1] if said.strip() else "nothing was said"
                 raise CorpusError(f"a process that makes tokens ended with status {worker.returncode}: {last}")
+
+
+def _said(worker: "subprocess.Popen[str]") -> str:
+    """Return what a process said, when it has ended; a stop is heard while waiting."""
+    while True:
+        try:
+            return worker.communicate(timeout=0.5)[1]
+        except subprocess.TimeoutExpired:
+            poll()
 
 
 def _end(worker: "subprocess.Popen[str]") -> None:

@@ -23,6 +23,7 @@ from lingraft.model.base import head_of, load_model, model_without_weights
 from lingraft.model.export import save_model
 from lingraft.model.freeze import choose_trainable, chosen_names, inserted_blocks, parts_of, weights_digest
 from lingraft.pipeline.companions import SourceReader, average_makers, guard_makers
+from lingraft.pipeline.drawn_tokens import drawn_stores
 from lingraft.pipeline.measuring import Evaluator
 from lingraft.pipeline.parallel import language_shares
 from lingraft.pipeline.progress import Progress
@@ -167,14 +168,22 @@ class StageRunner:
             "data": fingerprint([data, self.evaluator.base.documents.start, self.evaluator.base.documents.end]),
         }
 
+    def _stores(self, index: int) -> dict[str, TokenStore]:
+        """Return the tokens that a stage reads: the plain ones, or with merges left out."""
+        if (dropout := self.recipe.stages[index].bpe_dropout) is None:
+            return self.stores
+        base, expansion = self.evaluator.base, self.evaluator.expansion
+        return drawn_stores(self.run, self.recipe, base, expansion, self.stores, dropout, self.progress)
+
     def _loader(self, index: int) -> SequenceLoader:
         """Return a stage's batches: each corpus goes on where the stages before have stopped reading."""
         consumed: dict[str, int] = {}
+        sizes = {name: store.num_tokens for name, store in self.stores.items()}
         loader = None
         for number, stage in enumerate(self.recipe.stages[: index + 1]):
             loader = SequenceLoader(
-                self.stores,
-                stage_mix(self.recipe, number, {name: store.num_tokens for name, store in self.stores.items()}),
+                self._stores(number),
+                stage_mix(self.recipe, number, sizes),
                 sequences=stage.batch.sequences,
                 sequence_length=stage.batch.sequence_length,
                 seed=self.recipe.seed,

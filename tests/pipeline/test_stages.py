@@ -114,7 +114,10 @@ def test_every_reading_of_a_corpus_is_in_other_pieces(make_recipe, tmp_path) -> 
             "stages.1.train={top_layers: 2, bottom_layers: 1}",
             r"stages\.1\.train: 3 layers are asked for .* the base has 2",
         ),
-        ("stages.1.train={top_layer: 2}", r"stages\.1\.train\.top_layer: unknown key 'top_layer', did you mean 'top_layers'"),
+        (
+            "stages.1.train={top_layer: 2}",
+            r"stages\.1\.train\.top_layer: unknown key 'top_layer', did you mean 'top_layers'",
+        ),
         ("stages.1.train={top_layers: 0}", r"stages\.1\.train: top_layers and bottom_layers are both 0"),
     ],
 )

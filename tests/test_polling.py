@@ -47,13 +47,10 @@ def _tokenising(tokenizer, folder) -> None:
 
 
 def _preparing(corpora_folder, folder) -> None:
-    from lingraft.corpus import prepare_corpus
+    from lingraft.corpus import Preparation, find_place, prepare_corpus
 
-    prepare_corpus(
-        "eu", folder, paths=(str(corpora_folder / "eu.jsonl"),), split=None, config=None, revision=None,
-        text_field="text", bad_lines="error", max_bad_fraction=0.0, normalise="none", deduplicate=True,
-        min_characters=1, max_documents=None, validation=0.1, split_by="content",
-    )  # fmt: skip
+    place = find_place((str(corpora_folder / "eu.jsonl"),), "corpora.eu.path")
+    prepare_corpus("eu", folder, place, Preparation(validation=0.1))
 
 
 def _measuring(base) -> None:

@@ -82,8 +82,9 @@ def test_moments_that_were_altered_are_refused(make_recipe, tmp_path) -> None:
 
 
 def test_every_reading_of_a_corpus_is_in_other_pieces(make_recipe, tmp_path) -> None:
+    from lingraft.pipeline.data import prepare_corpora
     from lingraft.pipeline.expanding import prepare_vocabulary
-    from lingraft.pipeline.prepare import prepare_base, prepare_corpora, prepare_stores
+    from lingraft.pipeline.prepare import prepare_base, prepare_stores
     from lingraft.run import Run
 
     recipe = make_recipe("stages.1.bpe_dropout={rate: 30%}")

@@ -2,8 +2,8 @@
 
     python benchmarks/isolation.py --lengths 512 2048
 
-A Llama of SmolLM2-135M's width and of six layers, random weights; each row holds documents of about 200 tokens. Only the
-ratios mean anything.
+A Llama of SmolLM2-135M's width and of six layers, random weights; each row holds documents of about 200 tokens. Only
+the ratios mean anything.
 """
 
 import argparse
@@ -52,9 +52,8 @@ def main() -> None:
                 for _ in range(given.repeats + 1)
             ]
             ratios = [apart / open_ for open_, apart in pairs[1:]]
-            print(
-                f"{length} tokens, {'bf16' if is_bf16 else 'fp32'}: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-            )
+            spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+            print(f"{length} tokens, {'bf16' if is_bf16 else 'fp32'}: {spread}")
 
 
 if __name__ == "__main__":

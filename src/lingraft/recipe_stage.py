@@ -213,8 +213,8 @@ class Batch(Part):
     """How many tokens an optimiser step sees, how they are cut into forward passes, and what a token sees of them.
 
     A sequence holds several documents. With ``isolate`` none sees another: attention stays inside each, and positions
-    count from its first token. Otherwise attention runs on across their borders, as it did when most base models were
-    trained. In neither case is the beginning of a document foretold from the end of the one before.
+    count from its first token. Otherwise attention runs on across their borders, as in the two papers'
+    runs. In neither case is the beginning of a document foretold from the end of the one before.
     """
 
     tokens: TokenCount = 65_536

@@ -166,3 +166,16 @@ def test_companion_file_that_changes_the_tokens_is_caught(untied_folder, expansi
             card="",
             samples=["a cell"],
         )
+
+
+def test_o64_a_tied_model_is_written_without_a_head_and_loads_again(tied_folder, expansion, tmp_path):
+    to = tmp_path / "tied"
+    to.mkdir()
+    model = expanded(tied_folder)
+    save_model(model, to, tokenizer=expansion.new, base_folder=tied_folder, changed=True)
+    tensors = load_file(to / "model.safetensors")
+    assert "lm_head.weight" not in tensors
+    assert all(tensor.numel() for tensor in tensors.values())
+    again = load_model(to)
+    assert again.lm_head.weight is again.model.embed_tokens.weight
+    assert torch.equal(again.lm_head.weight, model.lm_head.weight)

@@ -5,13 +5,18 @@ import hashlib
 import pytest
 import torch
 
-from lingraft.errors import FrozenMovedError, TrainingError
+from lingraft.errors import FrozenMovedError, ModelError, TrainingError
 from lingraft.model.base import load_model
 from lingraft.model.freeze import (
+    BLOCKS_RECORD,
+    ModelParts,
     choose_trainable,
+    chosen_names,
     frozen_digests,
+    inserted_blocks,
     kind_of,
     other_rows,
+    parts_of,
     prove_frozen,
     row_digests,
     row_index,
@@ -316,3 +321,81 @@ def test_o31_row_freeze_in_more_than_one_process_is_refused(tied_folder, monkeyp
             choose_trainable(model, "new_embeddings", NEW, IDS)
     else:
         assert choose_trainable(model, "new_embeddings", NEW, IDS).new_rows == NEW
+
+
+def parts(*, tied: bool, blocks: tuple[str, ...] = ()) -> ModelParts:
+    """Three layers of two matrices, one of experts that are numbered too."""
+    body = [f"model.layers.{n}.{part}.weight" for n in range(3) for part in ("attn", "mlp.experts.0")]
+    names = ["model.embed.weight", *body, "model.norm.weight", *([] if tied else ["head.weight"])]
+    return ModelParts(tuple(names), "model.embed.weight", "model.embed.weight" if tied else "head.weight", blocks)
+
+
+@pytest.mark.parametrize(
+    ("train", "names", "partial"),
+    [
+        (["input_embeddings"], {"model.embed.weight"}, ()),
+        (["output_embeddings"], {"head.weight"}, ()),
+        (["new_output_embeddings"], {"head.weight"}, ("head.weight",)),
+        (["new_input_embeddings", "output_embeddings"], {"model.embed.weight", "head.weight"}, ("model.embed.weight",)),
+        (["new_embeddings", "embeddings"], {"model.embed.weight", "head.weight"}, ()),
+        (["top_layers:1"], {"model.layers.2.attn.weight", "model.layers.2.mlp.experts.0.weight"}, ()),
+        (["bottom_layers:1", "*.norm.*"], {"model.layers.0.attn.weight", "model.layers.0.mlp.experts.0.weight", "model.norm.weight"}, ()),
+        (["blocks"], {"model.layers.1.attn.weight", "model.layers.1.mlp.experts.0.weight"}, ()),
+    ],
+)  # fmt: skip
+def test_o34_words_choose_each_side_layers_and_blocks(train, names, partial):
+    assert chosen_names(parts(tied=False, blocks=("model.layers.1",)), train) == (
+        tuple(name for name in parts(tied=False).names if name in names),
+        partial,
+    )
+
+
+def test_body_is_everything_but_the_matrices():
+    for tied in (True, False):
+        names, partial = chosen_names(parts(tied=tied), ["body"])
+        assert (len(names), partial) == (7, ())
+        assert "model.norm.weight" in names
+
+
+def test_sides_of_a_tied_model_are_one():
+    for word in ("new_input_embeddings", "new_output_embeddings", "new_embeddings"):
+        assert chosen_names(parts(tied=True), [word]) == (("model.embed.weight",), ("model.embed.weight",))
+    both = ["new_input_embeddings", "output_embeddings"]
+    assert chosen_names(parts(tied=True), both) == (("model.embed.weight",), ())
+
+
+def test_blocks_ten_and_one_are_not_taken_for_each_other():
+    names = tuple(f"model.layers.{n}.weight" for n in range(12))
+    numbered = ModelParts(names, "model.embed.weight", "model.embed.weight", ("model.layers.1",))
+    assert chosen_names(numbered, ["blocks"])[0] == ("model.layers.1.weight",)
+    assert chosen_names(numbered, ["top_layers:2"])[0] == ("model.layers.10.weight", "model.layers.11.weight")
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ("blocks", "no blocks were inserted into this model"),
+        ("top_layers:4", "top_layers: 4 layers are asked for, the model has 3"),
+        ("embedings", "the pattern 'embedings' matches no parameter"),
+    ],
+)
+def test_what_is_not_there_cannot_train(train, message):
+    with pytest.raises(TrainingError, match=message):
+        chosen_names(parts(tied=True), [train])
+
+
+def test_inserted_blocks_are_known_by_the_record_beside_the_weights(tmp_path):
+    assert inserted_blocks(tmp_path) == ()
+    (tmp_path / BLOCKS_RECORD).write_text('{"inserted": ["model.layers.2"]}')
+    assert inserted_blocks(tmp_path) == ("model.layers.2",)
+    (tmp_path / BLOCKS_RECORD).write_text('{"inserted": 2}')
+    with pytest.raises(ModelError, match="must be a list of module names, not 2"):
+        inserted_blocks(tmp_path)
+
+
+@pytest.mark.parametrize("fixture", ["tied_folder", "untied_folder"])
+def test_parts_of_a_model(request, fixture):
+    found = parts_of(load_model(request.getfixturevalue(fixture)))
+    assert found.layers == ("model.layers.0", "model.layers.1")
+    assert len(found.tables) == (1 if fixture == "tied_folder" else 2)
+    assert (found.input_table, found.output_table) == (found.tables[0], found.tables[-1])

@@ -78,6 +78,20 @@ def test_o44_the_first_step_after_resuming_is_the_next_unseen_one(make_trial) ->
     assert all(r == by_step[r.step] for r in again.reports)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_o54_the_tie_is_one_of_storage_and_survives_a_resume(make_trial, tied: bool) -> None:
+    """The head of a tied model is in no checkpoint, that of an untied one is; either way the next loss is the same."""
+    whole, again = make_trial(tied=tied).run(), make_trial(tied=tied)
+    with pytest.raises(KilledError):
+        again.run(killing(3))
+    saved = latest_checkpoint(again.checkpoints, again.fingerprints)[0].tensors("model")
+    assert ("lm_head.weight" in saved) == (not tied)
+    again.reports.clear()
+    again.run()
+    assert again.reports[0].losses == whole.reports[2].losses
+    assert (again.model.lm_head.weight is again.model.model.embed_tokens.weight) == tied
+
+
 def test_dropout_does_not_make_a_resumed_stage_another(make_trial) -> None:
     def wake(model, head):
         for layer in model.model.layers:

@@ -430,3 +430,14 @@ def test_every_verb_has_help(verb):
     said = lingraft(verb, "--help")
     assert (said.code, said.err) == (0, "")
     assert re.match(rf"Usage: .*lingraft {verb} ", said.out)
+
+
+def test_data_reports_on_the_corpora_alone(tmp_path, corpora_folder):
+    """The base model is not looked at: it need not even exist."""
+    corpora = [f"--corpus={code}={corpora_folder / code}.jsonl" for code in ("eu", "en")]
+    init(tmp_path / "recipe.yaml", "--base-model", "org/none", "--target", "eu", *corpora)
+    said = lingraft("data", tmp_path / "recipe.yaml", *HOLD, "--to", tmp_path / "run")
+    assert said.code == 0, said
+    assert "Latin 100.0%" in said.out
+    assert "data.html" in said.out
+    assert (tmp_path / "run" / "data.json").is_file()

@@ -171,6 +171,7 @@ report.blocks
 report.evidence
 report.growth
 report.new_rows
+report.data
 report.provenance
 report.card
 report.page

@@ -132,6 +132,22 @@ def plan(recipe: RecipePath, overrides: Overrides = None) -> None:
 
 
 @app.command()
+def data(recipe: RecipePath, overrides: Overrides = None, to: RunFolder = None) -> None:
+    """Read, clean and split the corpora, and report on them; the same folder can be run from then on."""
+    from lingraft.pipeline.data import data_report
+    from lingraft.terminal import TerminalProgress, show_data
+
+    console, resolved = _console(), _load(recipe, overrides)
+    folder, progress = to or Path("runs") / resolved.name, TerminalProgress(console)
+    try:
+        found = data_report(resolved, folder, progress=progress)
+    finally:
+        progress.close()
+    show_data(found, console)
+    print(f"report: {folder / 'data.html'} and {folder / 'data.json'}")
+
+
+@app.command()
 def run(
     recipe: RecipePath,
     overrides: Overrides = None,

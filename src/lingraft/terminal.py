@@ -1,8 +1,8 @@
 """What people see: progress of a run, and plans as tables. Escape codes in corpus text never reach the terminal."""
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lingraft.pipeline.plan import Plan
     from lingraft.pipeline.vocabulary_plan import VocabularyPlan
 
-__all__ = ["TerminalProgress", "show_curve", "show_plan", "show_tastings"]
+__all__ = ["TerminalProgress", "show_curve", "show_data", "show_plan", "show_tastings"]
 
 _HEADLINES = {
     "bits_per_byte": "bits per byte",
@@ -191,6 +191,27 @@ def show_tastings(tastings: Sequence["Tasting"], chosen: str, console: Console) 
         told = cells or [_plain(tasting.failure or "")]
         table.add_row(("→ " if tasting.label == chosen else "") + _plain(tasting.label), *told)
     console.print(table)
+
+
+def show_data(found: Mapping[str, Any], console: Console) -> None:
+    """Print the data report: a line for each corpus, what was rejected and why, what training text gives away."""
+    table = Table(title="corpora", title_justify="left")
+    for header in ("corpus", "documents", "held out", "text", "rejected", "repaired", "scripts"):
+        table.add_column(header, justify="left" if header in ("corpus", "scripts") else "right")
+    for name, report in found["corpora"].items():
+        letters = max(1, sum(report["scripts"].values()))
+        shares = {script: count / letters for script, count in report["scripts"].items() if count >= letters / 2000}
+        scripts = ", ".join(f"{script} {share:.1%}" for script, share in list(shares.items())[:3])
+        repaired = sum(entry["count"] for entry in report["repairs"])
+        cells = (f"{report['documents']:,}", f"{report['validation_documents']:,}", f"{report['bytes'] / 1e6:.2f} MB")
+        table.add_row(_plain(name), *cells, f"{report['rejected']:,}", f"{repaired:,}", _plain(scripts))
+    console.print(table)
+    for name, report in found["corpora"].items():
+        for entry in (*report["rejects"], *report["repairs"], *report["findings"]):
+            console.print(f"{_plain(name)}: {_plain(entry['reason'])}: {entry['count']:,}", highlight=False)
+    warnings = [f"{name}: {warning}" for name, report in found["corpora"].items() for warning in report["warnings"]]
+    for warning in (*warnings, *found["overlap"]["warnings"]):
+        console.print(f"[yellow]warning:[/yellow] {_plain(warning)}", highlight=False)
 
 
 def _corpora_table(plan: "Plan") -> Table:

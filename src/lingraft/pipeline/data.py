@@ -31,7 +31,9 @@ from lingraft.errors import RecipeError, nearest
 from lingraft.pipeline.parallel import pair_corpus
 from lingraft.pipeline.progress import Progress, Silent
 from lingraft.pipeline.settings import refuse_shared_files, refuse_unmeasurable
+from lingraft.pipeline.stopping import Stopper
 from lingraft.recipe import Corpus, Recipe
+from lingraft.report import write_data_page
 from lingraft.run import Run, fingerprint, write_file
 
 __all__ = [
@@ -264,13 +266,31 @@ def _overlap_warnings(told: dict[str, Any]) -> Iterator[str]:
         yield f"corpora {one} and {other} share {pair['documents']:,} documents"
 
 
-def data_report(recipe: Recipe, folder: str | Path, *, progress: Progress | None = None) -> Run:
-    """Prepare the corpora of a recipe, and nothing else; return the run, which ``lingraft run`` goes on from.
+def data_report(recipe: Recipe, folder: str | Path, *, progress: Progress | None = None) -> dict[str, Any]:
+    """Prepare the corpora of a recipe, and nothing else, in a run folder that ``lingraft run`` goes on from.
+
+    Beside the corpora the folder gets ``data.json``, all that was found, and ``data.html``, the same as a page.
+
+    Returns:
+        ``corpora``: name → data report; ``overlap``: see :func:`overlap_of`.
 
     Raises:
         LingraftError: of any of its kinds.
     """
-    with Run(folder) as run:
+    with Run(folder) as run, Stopper():
         run.adopt(recipe)
+        for name in recipe.corpora:
+            preparation_of(recipe, name).cleaning.refuse_unusable(f"corpora.{name}")
         prepare_corpora(run, recipe, progress or Silent())
-    return run
+        found = {
+            "corpora": {name: _read_report(run.path("corpora", name, "report.json")) for name in recipe.corpora},
+            "overlap": _read_report(run.path("corpora", "overlap.json")),
+        }
+        write_file(run.path("data.json"), json.dumps(found, ensure_ascii=False, indent=1) + "\n")
+        write_data_page(run.folder, run.path("data.html"))
+    return found
+
+
+def _read_report(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found

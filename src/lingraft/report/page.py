@@ -10,7 +10,8 @@ from string import Template
 from plotly.offline import get_plotlyjs
 
 from lingraft.errors import RunFolderError
-from lingraft.report.blocks import Figures
+from lingraft.report.blocks import Figures, section
+from lingraft.report.data import data_of
 from lingraft.report.escaping import Html, element, isolated, join, json_for_script
 from lingraft.report.evidence import evidence_sections
 from lingraft.report.provenance import provenance_sections
@@ -19,7 +20,7 @@ from lingraft.report.rows import language_name
 from lingraft.run import write_file
 from lingraft.version import __version__
 
-__all__ = ["render_page", "write_report"]
+__all__ = ["render_page", "write_data_page", "write_report"]
 
 _CONTENTS = (
     ("summary", "Summary"),
@@ -58,6 +59,17 @@ def write_report(run_folders: Sequence[Path], to: Path) -> Path:
     return to
 
 
+def write_data_page(run_folder: Path, to: Path) -> Path:
+    """Write one HTML page on the corpora of a run alone, and return its path; it needs no charts and no scripts."""
+    record = read_record(run_folder)
+    figures = Figures()
+    header = join(element("h1", isolated(record.name)), element("p", "Data report", class_="subtitle"))
+    contents = element("ul", element("li", element("a", "Data", href="#data")))
+    sections = section("data", "Data", data_of(record))
+    write_file(to, _fill(f"lingraft data: {record.name}", header, contents, sections, figures, plotly="", script=""))
+    return to
+
+
 def render_page(records: Sequence[RunRecord]) -> str:
     """Return the page on runs that have been read."""
     figures = Figures()
@@ -66,12 +78,18 @@ def render_page(records: Sequence[RunRecord]) -> str:
     plotly, script = (
         text.replace("\r\n", "\n").replace("</script", "<\\/script") for text in (get_plotlyjs(), _part("page.js"))
     )
+    return _fill(_title(records), _header(records), _contents(), sections, figures, plotly=plotly, script=script)
+
+
+def _fill(
+    title: str, header: Html, contents: Html, sections: Html, figures: Figures, *, plotly: str, script: str
+) -> str:
     return Template(_part("page.html")).substitute(
         policy=_policy(plotly, script),
-        title=element("title", _title(records)),
+        title=element("title", title),
         css=_part("page.css"),
-        header=_header(records),
-        contents=_contents(),
+        header=header,
+        contents=contents,
         sections=sections,
         version=element("span", f"lingraft {__version__}"),
         figures=json_for_script(figures.specifications),

@@ -1,6 +1,5 @@
 """The sections that show what the run was made of: vocabulary, samples, data, cost, recipe."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,9 +15,10 @@ from lingraft.report.blocks import (
     table,
 )
 from lingraft.report.charts import fertility_chart
+from lingraft.report.data import data_of
 from lingraft.report.escaping import Html, element, isolated, join, visible
 from lingraft.report.growth import curve_chart, gates_table, growth_facts
-from lingraft.report.lenient import clipped, mappings_of, text_of
+from lingraft.report.lenient import clipped, mappings_of
 from lingraft.report.new_rows import bakeoff_table, new_rows
 from lingraft.report.reading import RunRecord
 from lingraft.report.rows import last_trained
@@ -34,7 +34,6 @@ _COUNTS = {
 }
 _TOKENS_SHOWN = 60
 _SAMPLES_SHOWN = 20
-_REJECTS_SHOWN = 3
 _CLIP = 600
 
 
@@ -43,7 +42,7 @@ def provenance_sections(records: Sequence[RunRecord], figures: Figures) -> list[
     return [
         section("vocabulary", "Vocabulary", _vocabulary(records, figures)),
         section("samples", "Samples before and after", side_by_side(records, _samples)),
-        section("data", "Data", side_by_side(records, _data)),
+        section("data", "Data", side_by_side(records, data_of)),
         section("cost", "Cost and environment", side_by_side(records, _cost)),
         section("recipe", "Recipe", _differences(records), side_by_side(records, _recipe)),
     ]
@@ -110,37 +109,6 @@ def _sample(sample: Mapping[str, Any]) -> Html:
         for key, title in sides
     )
     return element("article", prompt, element("div", halves, class_="halves"), class_="sample")
-
-
-def _data(record: RunRecord) -> Html:
-    if not record.corpora:
-        return nothing("No data reports are recorded.")
-    return join([_corpus(name, report) for name, report in record.corpora.items()])
-
-
-def _corpus(name: str, report: Mapping[str, Any]) -> Html:
-    """Show a data report whatever its keys: plain values in a list, the rest in tables or folded away."""
-    plain = {k.replace("_", " "): v for k, v in report.items() if isinstance(v, str | int | float)}
-    nested = {k: v for k, v in report.items() if isinstance(v, Mapping | list) and v}
-    parts = [_nested(f"{name}: {key.replace('_', ' ')}", value) for key, value in nested.items()]
-    return element("article", element("h4", isolated(name)), definitions(plain), parts, class_="corpus")
-
-
-def _nested(title: str, value: Any) -> Html:
-    """Show counts as a table, reasons with counts and samples as a table, anything else folded away as JSON."""
-    if isinstance(value, Mapping) and all(isinstance(v, int | float) for v in value.values()):
-        return table(title, ("reason or kind", "count"), [(str(k), f"{v:,}") for k, v in value.items()])
-    if isinstance(value, list) and all(isinstance(v, Mapping) and "reason" in v for v in value):
-        return table(title, ("reason", "count", "samples"), [_reject(entry) for entry in value])
-    text = json.dumps(value, ensure_ascii=False, indent=1)
-    return element("details", element("summary", isolated(title)), code_block(clipped(text, 4000)))
-
-
-def _reject(entry: Mapping[str, Any]) -> tuple[str, str, Html]:
-    count, samples = entry.get("count", ""), entry.get("samples")
-    shown = samples[:_REJECTS_SHOWN] if isinstance(samples, list) else []
-    items = (element("li", isolated(clipped(text_of(sample), 200))) for sample in shown)
-    return str(entry["reason"]), f"{count:,}" if isinstance(count, int) else str(count), element("ul", items)
 
 
 def _cost(record: RunRecord) -> Html:

@@ -47,6 +47,7 @@ class RunRecord:
         steps: what some steps recorded, by their names.
         config: the configuration of the expanded model, where that was made.
         pattern: what the grown tokenizer cuts text with, where the base's pattern was changed.
+        overlap: what training text has in common with held-out text and benchmark items.
     """
 
     name: str
@@ -62,6 +63,7 @@ class RunRecord:
     steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     pattern: str | None = None
+    overlap: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def growth(self) -> Mapping[str, Any]:
@@ -135,6 +137,7 @@ def read_record(folder: Path) -> RunRecord:
         missing=(),
         steps=steps,
         config=_read_optional(folder, "embeddings/model/config.json", missing),
+        overlap=_read_optional(folder, "corpora/overlap.json", missing),
     )
     # The tokenizer is a large file, and only a changed pattern needs to be told.
     pattern = _pattern_of(_read_optional(folder, "vocabulary/tokenizer.json", missing)) if record.is_patched else None

@@ -185,6 +185,7 @@ pipeline.rates
 pipeline.guard_plan
 pipeline.parallel
 pipeline.outline
+pipeline.trainable_plan
 pipeline.data
 pipeline.init_plan
 pipeline.vocabulary_plan

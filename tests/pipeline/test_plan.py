@@ -171,7 +171,7 @@ def test_weights_that_learn_by_hand(make_recipe, tied_folder, untied_folder, tra
         (("stages.1.ema={decay: 0.5}",), 1000, 4, 90),
         (("stages.1.train=embeddings",), 10, 3, 60),
         (("stages.1.train=new_embeddings", "precision=bf16"), 10, 3, 35),
-        (("stages.1.train=[norm]",), 10, 3, 90),
+        (("stages.1.train=['*norm*']",), 10, 3, 90),
     ],
 )
 def test_memory_by_hand(make_recipe, overrides, stepped, copies, kept):

@@ -135,9 +135,9 @@ def test_layers_that_are_not_there_are_refused_by_the_plan(make_recipe, override
         ("{top_layers: 1, also: [embedings]}", r"stages\.1\.train: the pattern 'embedings' matches no parameter"),
     ],
 )
-def test_what_the_base_does_not_have_is_refused_before_it_is_trained(make_recipe, tmp_path, train, message) -> None:
+def test_what_the_base_does_not_have_is_refused_by_the_plan(make_recipe, train, message) -> None:
     with pytest.raises(RecipeError, match=message):
-        adapt(make_recipe(f"stages.1.train={train}"), tmp_path / "run", until="base")
+        make_plan(make_recipe(f"stages.1.train={train}"))
 
 
 @pytest.mark.parametrize(

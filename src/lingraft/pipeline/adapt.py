@@ -24,11 +24,11 @@ from lingraft.pipeline.prepare import Prepared, prepare_base, prepare_stores, te
 from lingraft.pipeline.progress import Progress, Silent
 from lingraft.pipeline.stopping import Stopper
 from lingraft.pipeline.tracking import tracked
+from lingraft.pipeline.trainable_plan import refuse_untrainable_stages
 from lingraft.pipeline.training import (
     StageRunner,
     choose_device,
     refuse_changed_weights,
-    refuse_untrainable_stages,
     stage_folder,
 )
 from lingraft.recipe import Interpolation, Recipe

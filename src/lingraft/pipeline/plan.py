@@ -30,6 +30,7 @@ from lingraft.pipeline.settings import (
     stage_schedule,
 )
 from lingraft.pipeline.tracking import refuse_unusable_trackers
+from lingraft.pipeline.trainable_plan import refuse_untrainable_stages
 from lingraft.pipeline.vocabulary_plan import VocabularyPlan, num_rows, plan_vocabulary
 from lingraft.quantities import format_tokens
 from lingraft.recipe import Recipe
@@ -111,6 +112,8 @@ def make_plan(recipe: Recipe) -> Plan:
     needs = init_needs(recipe, is_tied=base.is_tied)
     _refuse_dropout_without_merges(recipe, base)
     _refuse_too_many_layers(recipe, base)
+    if location.kind == "folder" and location.path is not None:
+        refuse_untrainable_stages(recipe, location.path)
     _refuse_long_bakeoff(recipe)
     documents = document_tokens(recipe, base)
     _refuse_long_sequences(recipe, base)

@@ -17,11 +17,11 @@ from safetensors.torch import load_file, save_file
 
 from lingraft.corpus import TokenStore
 from lingraft.corpus.loader import SequenceLoader
-from lingraft.errors import RecipeError, RunFolderError, TrainingError
+from lingraft.errors import RecipeError, RunFolderError
 from lingraft.measurement import Measurement
-from lingraft.model.base import head_of, load_model, model_without_weights
+from lingraft.model.base import head_of, load_model
 from lingraft.model.export import save_model
-from lingraft.model.freeze import choose_trainable, chosen_names, inserted_blocks, parts_of, weights_digest
+from lingraft.model.freeze import choose_trainable, inserted_blocks, weights_digest
 from lingraft.pipeline.companions import SourceReader, average_makers, guard_makers
 from lingraft.pipeline.drawn_tokens import drawn_stores
 from lingraft.pipeline.measuring import Evaluator
@@ -30,7 +30,7 @@ from lingraft.pipeline.progress import Progress
 from lingraft.pipeline.rates import optimizer_options, stage_rates
 from lingraft.pipeline.settings import checkpoint_steps, measure_steps, stage_mix
 from lingraft.pipeline.stopping import Stopper
-from lingraft.recipe import TRAIN_WORDS, Recipe, Stage
+from lingraft.recipe import Recipe, Stage
 from lingraft.run import Run, fingerprint, hash_file, publish_folder
 from lingraft.training.spikes import AlarmRules
 from lingraft.training.stage import StageCallbacks, StagePlan, StepReport, train_stage
@@ -39,12 +39,10 @@ __all__ = [
     "StageRunner",
     "choose_device",
     "refuse_changed_weights",
-    "refuse_untrainable_stages",
     "stage_folder",
     "stage_plan",
 ]
 
-_ALWAYS_THERE = tuple(word for word in TRAIN_WORDS if word != "blocks")
 _CARRIED = "optimizer.safetensors"
 _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -368,20 +366,6 @@ def stage_plan(recipe: Recipe, index: int) -> StagePlan:
         checkpoint_at=checkpoint_steps(stage),
         measure_at=measure_steps(recipe, stage),
     )
-
-
-def refuse_untrainable_stages(recipe: Recipe, base_folder: Path) -> None:
-    """Raise a RecipeError when a stage trains what the base model does not have; no weight is loaded."""
-    if not any(word not in _ALWAYS_THERE for stage in recipe.stages for word in stage.trains):
-        return
-    parts = parts_of(model_without_weights(base_folder), inserted_blocks(base_folder))
-    for index, stage in enumerate(recipe.stages):
-        for number, word in enumerate(stage.trains):
-            where = f"stages.{index}.train" + (f".{number}" if isinstance(stage.train, tuple) else "")
-            try:
-                chosen_names(parts, [word])
-            except TrainingError as error:
-                raise RecipeError(f"{where}: {error}") from error
 
 
 def refuse_changed_weights(model: torch.nn.Module, recorded: str | None, folder: Path) -> None:

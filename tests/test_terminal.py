@@ -18,7 +18,7 @@ RECIPE = """
 name: demo
 base_model: {base}
 languages: {{source: en, target: eu}}
-corpora: {{eu: {{path: {corpora}/eu.jsonl, max_epochs: 1e9}}, en: {{path: {corpora}/en.jsonl}}}}
+corpora: {{eu: {{path: {corpora}/eu.jsonl, validation: 20%, max_epochs: 1e9}}, en: {{path: {corpora}/en.jsonl, validation: 20%}}}}
 vocabulary: {{new_tokens: 40, min_count: 3}}
 stages:
   - {{name: embeddings-only, train: new_embeddings, tokens: 512, mix: {{eu: 1.0}}, lr: {{peak: 1e-2}},

@@ -59,6 +59,7 @@ corpus.cleaning
 corpus.split
 corpus.overlap
 corpus.prepare
+corpus.distributed
 corpus.parts
 corpus.store
 corpus.mixing

@@ -22,7 +22,7 @@ from lingraft.corpus.language_id import Guess, identifier
 from lingraft.corpus.near_duplicates import NearDuplicates, NearIndex, signatures
 from lingraft.corpus.quality import QualityFilter
 
-__all__ = ["Cleaning", "Judge", "LanguageCheck", "Repetitions", "clean", "content_digest", "normal_form"]
+__all__ = ["Cleaning", "Judge", "LanguageCheck", "Repetitions", "clean", "content_digest", "normal_form", "reject"]
 
 _CONTROL = regex.compile(NOTED["control characters"])
 _BIDI = regex.compile(NOTED["bidi marks"])
@@ -148,7 +148,7 @@ class Judge:
         document = replace(document, text=_standard_text(document.text, self.cleaning, self.rejects))
         reason = self._unfit(document.text) or self._of_other_language(document)
         if reason is not None:
-            self.rejects.add(_sample(document, reason))
+            reject(document, reason, self.rejects)
             return None
         _note_marks(document.text, self.rejects)
         self._check_script(document)
@@ -212,7 +212,7 @@ class Repetitions:
         signature = signatures([document.text], near)[0] if near else None
         reason = self.reason_against(content_digest(document.text), signature)
         if reason is not None:
-            self._rejects.add(_sample(document, reason))
+            reject(document, reason, self._rejects)
         return reason is None
 
     def reason_against(self, digest: bytes, signature: NDArray[np.uint32] | None) -> str | None:
@@ -229,6 +229,11 @@ class Repetitions:
         self._seen.add(short)
         is_near = self._near is not None and signature is not None and self._near.is_repeated(signature)
         return _NEAR if is_near else None
+
+
+def reject(document: Document, reason: str, rejects: Rejects) -> None:
+    """Count a document that was read and is not kept."""
+    rejects.add(_sample(document, reason))
 
 
 def _sample(document: Document, reason: str) -> RejectSample:

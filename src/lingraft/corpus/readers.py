@@ -15,7 +15,7 @@ from lingraft.corpus.document import Document, Rejects, RejectSample, escape
 from lingraft.corpus.streams import Line, TruncatedFileError, read_lines
 from lingraft.errors import CorpusError, MissingExtraError, nearest
 
-__all__ = ["read_files"]
+__all__ = ["read_files", "read_some"]
 
 _PIECE_BYTES = 2**16
 _PARQUET_BATCH = 1000
@@ -50,16 +50,21 @@ def read_files(
         MissingExtraError: a parquet file, and pyarrow is not installed.
     """
     bad = BadValues(reading, rejects, where)
+    yield from read_some(files, corpus, bad)
+    bad.settle()
+
+
+def read_some(files: Sequence[Path], corpus: str, bad: BadValues) -> Iterator[Document]:
+    """Yield the documents of some files of a corpus; the share of bad lines is left to whoever knows of all of them."""
     for path in files:
         if path.stat().st_size == 0:
-            rejects.note("empty files")
+            bad.rejects.note("empty files")
         elif path.suffix == ".parquet":
             yield from _read_parquet(path, corpus, bad)
         elif ".jsonl" in path.suffixes[-2:]:
             yield from _read_json_lines(path, corpus, bad)
         else:
             yield from _read_text(path, corpus, bad)
-    bad.settle()
 
 
 def _stem(path: Path) -> str:

@@ -20,6 +20,7 @@ def find_leakage(train, held_out):
     watched = overlap.watch("validation", held_out)
     for each in train:
         overlap.read(each.text, "eu")
+    overlap.settle()
     return watched.share
 
 
@@ -66,6 +67,7 @@ def test_a_short_item_is_looked_for_whole_down_to_eight_words(num_words, is_foun
     overlap = Overlap()
     watched = overlap.watch("items", [document(item)])
     overlap.read(f"before {item} after", "en")
+    overlap.settle()
     assert watched.share == float(is_found)
     assert watched.too_short == int(not is_found)
     if is_found:
@@ -77,6 +79,7 @@ def test_each_training_text_is_told_apart_and_samples_are_escaped():
     watched = overlap.watch("items", [document(f"{SENTENCE} \u202e", "q1"), document("other words " * 9, "q2")])
     overlap.read("nothing here", "eu")
     overlap.read(SENTENCE, "en")
+    overlap.settle()
     assert watched.as_json() == {
         "name": "items", "documents": 2, "overlapping": 1, "share": 0.5, "found_in": {"en": 1}, "too_short": 0,
         "unwatched": 0, "samples": [{"at": "q1", "text": f"{SENTENCE} \\u202e"}],
@@ -93,6 +96,7 @@ def test_against_the_slow_way():
         watched = overlap.watch("x", map(document, held_out))
         for text in train:
             overlap.read(text, "x")
+        overlap.settle()
         slow = [bool(rows(text, n) & set().union(*(rows(each, n) for each in train))) for text in held_out]
         assert watched.share == sum(slow) / 10
     assert 0 < watched.share < 1  # of the longest rows

@@ -84,6 +84,8 @@ class Overlap:
         self.n = n
         self.watched: list[Watched] = []
         self._sizes = {n}
+        self._seen: dict[str, NDArray[np.bool_]] = {}
+        self._first_bits = np.zeros(2, dtype=np.bool_)
         self._index: tuple[NDArray[np.uint64], NDArray[np.int64], list[tuple[Watched, int]]] | None = None
 
     def watch(self, name: str, documents: Iterable[Document]) -> Watched:
@@ -125,13 +127,31 @@ class Overlap:
         """Look for the watched rows in a piece of the training text that is named ``within``."""
         if self._index is None:
             self._index = self._build()
-        table, starts, owners = self._index
+            bits = min(26, 4 + len(self._index[0]).bit_length())
+            self._first_bits = np.zeros(2**bits, dtype=np.bool_)
+            self._first_bits[self._index[0] >> np.uint64(64 - bits)] = True
+        table = self._index[0]
         if not len(table):
             return
+        seen = self._seen.setdefault(within, np.zeros(len(table), dtype=np.bool_))
         for rows in hash_rows(text, tuple(sorted(self._sizes))):
+            rows = rows[self._may_hold(rows)]
             place = np.minimum(np.searchsorted(table, rows), len(table) - 1)
-            hits = np.unique(place[table[place] == rows])
-            for hit in hits.tolist():
+            seen[place[table[place] == rows]] = True
+
+    def _may_hold(self, rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Tell most rows that are not in the table by their first bits, which is much faster than to look for them."""
+        shift = np.uint64(64 - (len(self._first_bits).bit_length() - 1))
+        found: NDArray[np.bool_] = self._first_bits[rows >> shift]
+        return found
+
+    def settle(self) -> None:
+        """Fill ``overlapping`` of all watched sets, after the last text was read."""
+        if self._index is None:
+            return
+        _, starts, owners = self._index
+        for within, seen in self._seen.items():
+            for hit in np.flatnonzero(seen).tolist():
                 for watched, number in owners[starts[hit] : starts[hit + 1]]:
                     watched.overlapping.setdefault(within, set()).add(number)
 

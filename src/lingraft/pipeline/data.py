@@ -231,6 +231,7 @@ def overlap_of(corpora: Mapping[str, Path], benchmark_files: list[Path]) -> dict
     for name, folder in corpora.items():
         found = [_digest(document) for document in _read_both(folder, overlap, name)]
         digests[name] = np.unique(np.array(found, dtype=np.uint64))
+    overlap.settle()
     shared = [
         {"corpora": [one, other], "documents": len(np.intersect1d(digests[one], digests[other]))}
         for one, other in combinations(corpora, 2)

@@ -32,7 +32,7 @@ corpora:
   eu: {path: data/eu.jsonl, validation: 20%, max_epochs: 50}
   en: {path: data/en.jsonl, validation: 20%, max_epochs: 50}
 vocabulary: {new_tokens: 40, min_count: 3, row_multiple: 16}
-embeddings: {max_source_rise: 5.0}
+embeddings: {max_source_rise: 5.0, max_source_mass: 1.0}
 precision: fp32
 stages:
   - name: embeddings-only

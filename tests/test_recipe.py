@@ -291,3 +291,16 @@ def test_a_wrong_mix_is_refused_at_any_depth(file, mix: str, message: str) -> No
     with pytest.raises(RecipeError) as error:
         load_recipe(file, [f"stages.0.mix={mix}"])
     assert message in str(error.value)
+
+
+def test_files_that_a_corpus_names_are_seen_from_the_recipe(tmp_path):
+    """A model file, benchmark files, and a folder that holds a dataset, which has a split as one on the hub has."""
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "lid.bin").touch()
+    said = "path: saved, split: train, language_id: {model: lid.bin}"
+    text = TEXT.replace("path: data/en.jsonl", said).replace("measure: {", "measure: {benchmark_files: [items.jsonl], ")
+    (tmp_path / "r.yaml").write_text(text, encoding="utf-8")
+    recipe = load_recipe(tmp_path / "r.yaml")
+    assert recipe.corpora["en"].path == str(tmp_path / "saved")
+    assert recipe.corpora["en"].language_id.model == str(tmp_path / "lid.bin")
+    assert recipe.measure.benchmark_files == (str(tmp_path / "items.jsonl"),)

@@ -113,6 +113,7 @@ embeddings
 model.locate
 model.isolation
 model.base
+model.shards
 model.freeze
 model.generate
 model.resize
@@ -130,6 +131,8 @@ training.multi_token
 training.optimizer_state
 training.optimizer
 training.spikes
+training.step_report
+training.distributed
 training.companion
 training.averaging.average
 training.averaging.live

@@ -311,18 +311,6 @@ def test_o31_row_freeze_of_a_flattened_or_partitioned_matrix_is_refused(tied_fol
             choose_trainable(model, "new_embeddings", NEW, IDS)
 
 
-@pytest.mark.parametrize(("world", "refused"), [("2", True), ("16", True), ("1", False), ("", False)])
-def test_o31_row_freeze_in_more_than_one_process_is_refused(tied_folder, monkeypatch, world, refused):
-    monkeypatch.setenv("WORLD_SIZE", world)
-    model = load_model(tied_folder)
-    choose_trainable(model, "all", NEW, IDS)
-    if refused:
-        with pytest.raises(TrainingError, match=f"one process only, and WORLD_SIZE is {world}"):
-            choose_trainable(model, "new_embeddings", NEW, IDS)
-    else:
-        assert choose_trainable(model, "new_embeddings", NEW, IDS).new_rows == NEW
-
-
 def parts(*, tied: bool, blocks: tuple[str, ...] = ()) -> ModelParts:
     """Three layers of two matrices, one of experts that are numbered too."""
     body = [f"model.layers.{n}.{part}.weight" for n in range(3) for part in ("attn", "mlp.experts.0")]

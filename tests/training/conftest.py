@@ -18,6 +18,7 @@ from lingraft.corpus.mixing import Schedule
 from lingraft.model.base import Head, head_of, load_model
 from lingraft.model.freeze import choose_trainable
 from lingraft.training.averaging import LiveEma
+from lingraft.training.distributed import ALONE, Ranks
 from lingraft.training.stage import StageCallbacks, StagePlan, StepReport, train_stage
 
 # Two threads on a model this small only wait for each other, and for everything else on the machine.
@@ -59,6 +60,7 @@ class Trial:
     reports: list[StepReport] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     carried: Mapping[str, torch.Tensor] | None = None
+    ranks: Ranks = ALONE
     model: Any = None
     still: int = -1
 
@@ -83,7 +85,7 @@ class Trial:
         trainable = choose_trainable(model, self.train, self.new_ids, NUM_IDS)
         self.still = train_stage(
             model, head(model, head_of(model, NUM_IDS)), trainable, self.loader(), self.plan, self.checkpoints,
-            self.fingerprints, told, carried=self.carried,
+            self.fingerprints, told, carried=self.carried, ranks=self.ranks,
         )  # fmt: skip
         return self
 

@@ -2,7 +2,6 @@
 
 import fnmatch
 import hashlib
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 
 from lingraft.errors import FrozenMovedError, ModelError, TrainingError, nearest
 from lingraft.model.locate import read_json_object
+from lingraft.model.shards import held, held_rows, is_split
 
 __all__ = [
     "BLOCKS_RECORD",
@@ -98,9 +98,20 @@ class Trainable:
     def keep_new_rows(self, name: str, tensor: Tensor) -> None:
         """Zero the rows of a tensor that belong to rows of parameter ``name`` that must not move."""
         if name in self.partial:
-            kept = tensor[self.new_index].clone()
-            tensor.zero_()
-            tensor[self.new_index] = kept
+            part, index = held(tensor), self._index_within(*held_rows(tensor)) if is_split(tensor) else self.new_index
+            kept = part[index].clone()
+            part.zero_()
+            part[index] = kept
+
+    def _index_within(self, begin: int, end: int) -> slice | Tensor:
+        """Return what picks the new rows out of those from ``begin`` to ``end``, which one process holds."""
+        if (begin, end) not in self._indexes:
+            self._indexes[begin, end] = row_index([row - begin for row in self.new_rows if begin <= row < end])
+        return self._indexes[begin, end]
+
+    @cached_property
+    def _indexes(self) -> dict[tuple[int, int], slice | Tensor]:
+        return {}
 
     def describe(self) -> dict[str, Any]:
         """Return what trains as plain values: a checkpoint is of the same trainable set or of another stage."""
@@ -247,7 +258,8 @@ def choose_trainable(
 
     Raises:
         TrainingError: nothing would train: no new rows, or a pattern that matches no parameter; ``new_ids`` are not
-            ascending ids below ``num_ids``; or single rows are to be frozen of a matrix that is split over processes.
+            ascending ids below ``num_ids``; or single rows are to be frozen of a matrix that is split over processes
+            already: :func:`lingraft.training.distributed.shard` comes after the choice.
     """
     parts, parameters = parts_of(model, blocks), dict(model.named_parameters())
     names, partial = chosen_names(parts, train)
@@ -273,10 +285,11 @@ def _refuse_unusable_rows(new_ids: Sequence[int], num_ids: int) -> None:
 
 
 def _refuse_split_tables(parameters: Mapping[str, nn.Parameter], tables: Sequence[str]) -> None:
-    """Refuse to freeze single rows where a matrix, or the training, is split over processes.
+    """Refuse to freeze single rows of a matrix that something else has split over processes.
 
-    The mask counts rows from the first row of the matrix; the part that one process holds begins elsewhere, so the mask
-    would freeze the wrong rows (https://github.com/hiyouga/LlamaFactory/pull/10563).
+    The mask counts rows from the first row of the matrix; where the part that one process holds begins is known of our
+    own division alone, and elsewhere the wrong rows would be frozen
+    (https://github.com/hiyouga/LlamaFactory/pull/10563).
     """
     # A DTensor (FSDP2, tensor parallelism) has a device mesh, a ZeRO-3 parameter a shape beside its own, and FSDP1
     # keeps flat ones.
@@ -287,24 +300,29 @@ def _refuse_split_tables(parameters: Mapping[str, nn.Parameter], tables: Sequenc
                 f"new_embeddings freezes single rows, which cannot be done to {name}: it is split over processes "
                 f"({type(parameter).__name__}); train in one process, or choose embeddings or all"
             )
-    world = os.environ.get("WORLD_SIZE", "1")
-    if world.strip() not in ("", "1"):
-        raise TrainingError(
-            f"new_embeddings freezes single rows of {', '.join(tables)}, which works in one process only, and "
-            f"WORLD_SIZE is {world}; start one process, or choose embeddings or all"
-        )
 
 
 def frozen_digests(model: nn.Module, trainable: Trainable) -> dict[str, str]:
-    """Return the SHA-256 of everything that must not move: whole parameters, and the old and padding rows of tables."""
+    """Return the SHA-256 of everything that must not move: whole parameters, and the old and padding rows of tables.
+
+    Of what is divided among processes, each looks at the rows that it holds.
+    """
     digests = {}
     for name, parameter in model.named_parameters():
         if name not in trainable.names:
-            digests[name] = row_digests(parameter)
+            digests[name] = row_digests(held(parameter))
         elif name in trainable.partial:
-            digests[f"{name}[old rows]"] = row_digests(parameter, trainable._old_runs)
-            digests[f"{name}[padding rows]"] = row_digests(parameter, [(trainable.num_ids, len(parameter))])
+            part, bounds = held(parameter), held_rows(parameter)
+            padding = [(trainable.num_ids, len(parameter))]
+            digests[f"{name}[old rows]"] = row_digests(part, _runs_within(trainable._old_runs, *bounds))
+            digests[f"{name}[padding rows]"] = row_digests(part, _runs_within(padding, *bounds))
     return digests
+
+
+def _runs_within(runs: Sequence[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
+    """Return stretches of rows as they lie in the rows from ``begin`` to ``end``."""
+    clipped = [(max(first, begin) - begin, min(last, end) - begin) for first, last in runs]
+    return [(first, last) for first, last in clipped if last > first]
 
 
 def prove_frozen(model: nn.Module, trainable: Trainable, before: dict[str, str]) -> int:

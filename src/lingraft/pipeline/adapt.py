@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from lingraft.errors import RecipeError, RunFolderError, nearest
+from lingraft.errors import RecipeError, RunFolderError, TrainingError, nearest
 from lingraft.model.base import load_model
 from lingraft.model.export import export_model
 from lingraft.model.generate import continue_text
@@ -34,6 +34,7 @@ from lingraft.pipeline.training import (
 from lingraft.recipe import Interpolation, Recipe
 from lingraft.report import model_card, write_report
 from lingraft.run import Run, write_file
+from lingraft.training.distributed import world_size
 from lingraft.vocabulary import VocabularyExpansion
 
 __all__ = ["adapt", "expand_tokenizer", "interpolate_back", "step_names"]
@@ -84,6 +85,8 @@ def adapt(
         if kind not in _CHANGEABLE:
             listed = ", ".join(_CHANGEABLE)
             raise RecipeError(f"--accept-changed: {kind!r} is not one of {listed}{nearest(kind, _CHANGEABLE)}")
+    if (count := world_size()) > 1:
+        raise TrainingError(f"lingraft run works in one process, and WORLD_SIZE is {count}; start one process")
     bind_probes(recipe)
     choose_device(recipe)
     make_plan(recipe)

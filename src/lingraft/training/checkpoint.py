@@ -13,18 +13,21 @@ the one before it otherwise. Weight files hold tensors and JSON only, so loading
 import json
 import re
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.optim import Optimizer
 
 from lingraft.errors import CheckpointError
+from lingraft.model.shards import held, is_split
 from lingraft.run import fingerprint, hash_file, publish_folder
+from lingraft.training.distributed import ALONE, Ranks, read_tensors, write_tensors
 
 __all__ = [
     "Checkpoint",
@@ -53,10 +56,25 @@ class Checkpoint:
     state: Mapping[str, Any]
     changed: tuple[str, ...] = ()
 
-    def tensors(self, group: str) -> dict[str, Tensor]:
-        """Return a group of tensors (``model``, ``optimizer``, or a companion's); empty if it was not saved."""
+    def names(self, group: str) -> set[str]:
+        """Return the names of a group's tensors."""
         path = self.folder / f"{group}.safetensors"
-        return load_file(path) if path.exists() else {}
+        if not path.exists():
+            return set()
+        with safe_open(path, "pt") as file:
+            return set(file.keys())
+
+    def tensors(self, group: str, parameters: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+        """Return a group of tensors (``model``, ``optimizer``, or a companion's); empty if it was not saved.
+
+        Where ``parameters`` are divided among ranks, the tensors that belong to them come back divided alike.
+        """
+        path = self.folder / f"{group}.safetensors"
+        if not path.exists():
+            return {}
+        if parameters and any(is_split(parameter) for parameter in parameters.values()):
+            return read_tensors(path, parameters)
+        return load_file(path)
 
 
 def save_checkpoint(
@@ -65,6 +83,7 @@ def save_checkpoint(
     groups: Mapping[str, Mapping[str, Tensor]],
     fingerprints: Mapping[str, str],
     state: Mapping[str, Any],
+    ranks: Ranks = ALONE,
 ) -> Path:
     """Publish a checkpoint, read it back whole, and return its folder.
 
@@ -74,21 +93,27 @@ def save_checkpoint(
         groups: name of the file → tensors; an empty group makes no file.
         fingerprints: what must be equal when resuming (recipe, tokenizer, data).
         state: anything else, as plain values.
+        ranks: who holds parts of the tensors: every rank calls this, rank 0 writes whole tensors.
 
     Raises:
         CheckpointError: the disk has not the room, a tensor is not finite, writing fails, or what was written does not
             read back as it was meant. Older checkpoints are untouched.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    _refuse_full_disk(folder, groups)
-    _refuse_non_finite(groups)
+    published = folder / f"{_PREFIX}{step:08d}"
+    ranks.first(lambda: _refuse_full_disk(folder, groups))
+    ranks.together(lambda: _refuse_non_finite(groups))
+    if not ranks.is_first:
+        for tensors in groups.values():
+            write_tensors(None, tensors)
+        ranks.first(lambda: None)
+        return published
 
     def fill(temporary: Path) -> None:
         files = {}
         for group, tensors in groups.items():
             if tensors:
                 path = temporary / f"{group}.safetensors"
-                save_file({name: t.detach().contiguous() for name, t in tensors.items()}, path)
+                _write(path, tensors, ranks)
                 files[path.name] = {"bytes": path.stat().st_size, "sha256": hash_file(path)}
         manifest = {
             "format": _FORMAT,
@@ -102,19 +127,31 @@ def save_checkpoint(
         sealed = manifest | {"seal": fingerprint(manifest)}
         (temporary / "manifest.json").write_text(json.dumps(sealed, indent=1), encoding="utf-8")
 
-    try:
-        published = publish_folder(folder / f"{_PREFIX}{step:08d}", fill)
-    except OSError as error:
-        raise CheckpointError(
-            f"{folder}: the checkpoint of step {step} could not be written: {error.strerror}; the one before it "
-            "stands, and the same command goes on from there"
-        ) from error
-    _verified_manifest(published)
+    ranks.first(lambda: _publish(published, fill))
     return published
 
 
+def _publish(folder: Path, fill: Callable[[Path], None]) -> None:
+    try:
+        publish_folder(folder, fill)
+    except OSError as error:
+        step = int(folder.name.removeprefix(_PREFIX))
+        raise CheckpointError(
+            f"{folder.parent}: the checkpoint of step {step} could not be written: {error.strerror}; the one before it "
+            "stands, and the same command goes on from there"
+        ) from error
+    _verified_manifest(folder)
+
+
+def _write(path: Path, tensors: Mapping[str, Tensor], ranks: Ranks) -> None:
+    if ranks.count > 1:
+        write_tensors(path, tensors)
+    else:
+        save_file({name: t.detach().contiguous() for name, t in tensors.items()}, path)
+
+
 def latest_checkpoint(
-    folder: Path, fingerprints: Mapping[str, str], accept: Collection[str] = ()
+    folder: Path, fingerprints: Mapping[str, str], accept: Collection[str] = (), ranks: Ranks = ALONE
 ) -> tuple[Checkpoint | None, list[str]]:
     """Return the newest checkpoint that verifies (None if there is no checkpoint at all) and what was passed over.
 
@@ -122,11 +159,28 @@ def latest_checkpoint(
         folder: the stage's ``checkpoints`` folder.
         fingerprints: what must be equal to what was saved.
         accept: the names of those fingerprints that may differ.
+        ranks: who asks: rank 0 looks, and the others hear.
 
     Raises:
         CheckpointError: there are checkpoints and none verifies, or the newest sound one belongs to another recipe,
             mix, tokenizer or data.
     """
+    if ranks.count == 1:
+        return _latest(folder, fingerprints, accept)
+
+    def look() -> list[Any]:
+        found, passed_over = _latest(folder, fingerprints, accept)
+        return [found and [str(found.folder), found.step, found.state, found.changed], passed_over]
+
+    told, passed_over = ranks.first(look)
+    if told is None:
+        return None, passed_over
+    return Checkpoint(Path(told[0]), told[1], told[2], tuple(told[3])), passed_over
+
+
+def _latest(
+    folder: Path, fingerprints: Mapping[str, str], accept: Collection[str]
+) -> tuple[Checkpoint | None, list[str]]:
     passed_over: list[str] = []
     candidates = _newest_first(folder)
     for candidate in candidates:
@@ -193,6 +247,7 @@ def prune_checkpoints(folder: Path, keep: int = 2, *, newest: int | None = None)
 
 def _refuse_full_disk(folder: Path, groups: Mapping[str, Mapping[str, Tensor]]) -> None:
     needed = sum(t.numel() * t.element_size() for tensors in groups.values() for t in tensors.values()) + _SPARE_BYTES
+    folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise CheckpointError(
@@ -203,7 +258,7 @@ def _refuse_full_disk(folder: Path, groups: Mapping[str, Mapping[str, Tensor]]) 
 def _refuse_non_finite(groups: Mapping[str, Mapping[str, Tensor]]) -> None:
     for group, tensors in groups.items():
         for name, tensor in tensors.items():
-            if not torch.isfinite(tensor).all():
+            if not torch.isfinite(held(tensor)).all():
                 raise CheckpointError(f"{group}: {name} holds values that are not finite; such weights are never saved")
 
 

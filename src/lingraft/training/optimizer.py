@@ -1,8 +1,9 @@
 """Optimisers by name.
 
 Every one takes groups of parameters, each with its weight decay and its share of the learning rate, and never moves a
-row whose gradient is zero and whose group is not decayed: that is what freezing single rows stands on. Loads no torch
-until an optimiser is made, so that a plan can check names and options.
+row whose gradient is zero and whose group is not decayed: that is what freezing single rows stands on. Those marked
+``divides=False`` look at whole matrices, and cannot be divided by rows among ranks. Loads no torch until an optimiser
+is made, so that a plan can check names and options.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ def adamw(groups: Groups, *, betas: tuple[float, float] = (0.9, 0.95), eps: floa
     return [RowwiseAdamW(list(groups), lr=1.0, betas=betas, eps=eps, fused=True)]
 
 
-@optimizer_method("adafactor", reference="arXiv 1804.04235", copies=0)
+@optimizer_method("adafactor", reference="arXiv 1804.04235", copies=0, divides=False)
 def adafactor(groups: Groups) -> list[Any]:
     """Return Adafactor: second moments of a matrix kept as one row and one column, no first moment."""
     from torch.optim import Adafactor
@@ -42,7 +43,7 @@ def sgd(groups: Groups, *, momentum: float = 0.9) -> list[Any]:
     return [SGD(list(groups), lr=1.0, momentum=momentum)]
 
 
-@optimizer_method("muon", reference="arXiv 2502.16982", copies=1.2)
+@optimizer_method("muon", reference="arXiv 2502.16982", copies=1.2, divides=False)
 def muon(
     groups: Groups,
     *,

@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from lingraft.errors import CheckpointError
 from lingraft.model.freeze import Trainable
+from lingraft.model.shards import held_rows, is_split, part_like, whole
 
 __all__ = ["RowwiseAdamW", "carried_state", "parameter_groups", "take_over"]
 
@@ -87,7 +88,7 @@ def carried_state(
             if parameter not in names or "exp_avg" not in state:
                 continue
             name = names[parameter]
-            age = state.get("row_step", state["step"].detach().cpu().expand(_row_shape(parameter))).clone()
+            age = whole(state.get("row_step", state["step"].detach().cpu().expand(_row_shape(parameter)))).clone()
             trainable.keep_new_rows(name, age)
             kept |= {f"{name}::{part}": state[part].detach() for part in _MOMENTS}
             kept[f"{name}::age"] = age
@@ -131,8 +132,16 @@ def _moments(
         trainable.keep_new_rows(name, tensor)
     learning = age[trainable.new_index] if name in trainable.partial else age
     if bool((learning == learning.max()).all()):
-        return state | {"step": learning.max().clone()}
-    return state | {"step": learning.max().clone(), "row_step": age}
+        return _divided(state, parameter) | {"step": learning.max().clone()}
+    return _divided(state | {"row_step": age}, parameter) | {"step": learning.max().clone()}
+
+
+def _divided(state: Mapping[str, Tensor], parameter: Tensor) -> dict[str, Tensor]:
+    """Return whole tensors divided among ranks by rows as a parameter is, if it is."""
+    if not is_split(parameter):
+        return dict(state)
+    rows = slice(*held_rows(parameter))
+    return {part: part_like(tensor[rows], parameter, tuple(tensor.shape)) for part, tensor in state.items()}
 
 
 def _row_shape(parameter: Tensor) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ import hashlib
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from lingraft.errors import CheckpointError, InterruptedRunError, TrainingError
 from lingraft.model.base import Head, hidden_states
 from lingraft.model.freeze import Trainable, frozen_digests, prove_frozen
 from lingraft.model.isolation import refuse_leaks
+from lingraft.model.shards import held
 from lingraft.training.checkpoint import (
     Checkpoint,
     latest_checkpoint,
@@ -30,17 +31,16 @@ from lingraft.training.checkpoint import (
     save_checkpoint,
 )
 from lingraft.training.companion import Companion, MakeCompanion, StageStart, exchanged
+from lingraft.training.distributed import ALONE, Ranks, clip_gradients, shard
 from lingraft.training.learning_rate import learning_rate
 from lingraft.training.loss import chunked_cross_entropy
 from lingraft.training.multi_token import ExtraHeads
 from lingraft.training.optimizer import optimizers
 from lingraft.training.optimizer_state import carried_state, parameter_groups, take_over
 from lingraft.training.spikes import Alarm, AlarmRules, Alarms
+from lingraft.training.step_report import StepReport, look_at_first_loss, step_report
 
 __all__ = ["StageCallbacks", "StagePlan", "StepReport", "train_stage"]
-
-# A little above guessing is where an untrained model stands; far above, something does not belong together.
-_WORSE_THAN_GUESSING = 1.1
 
 
 @dataclass(frozen=True)
@@ -98,28 +98,11 @@ class StagePlan:
     measure_at: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True)
-class StepReport:
-    """What one step did: losses are nats per label, by corpus, where finite.
-
-    ``tokens`` were read, ``read`` of them from each corpus; ``counts`` are the labels that were learned from, which are
-    fewer, because no document has to foretell how the next one begins.
-    ``alarm`` is what looked wrong, if anything.
-    """
-
-    step: int
-    tokens: int
-    learning_rate: float
-    gradient_norm: float
-    losses: Mapping[str, float]
-    counts: Mapping[str, int]
-    read: Mapping[str, int]
-    alarm: Alarm | None = None
-
-
 @dataclass
 class StageCallbacks:
     """What the loop tells, and asks, the outside.
+
+    Where several ranks train together, every rank calls its own: what is told is the same on all of them.
 
     Attributes:
         on_step: called after every step.
@@ -162,6 +145,9 @@ class _Loop:
     checkpoints: Path
     fingerprints: Mapping[str, str]
     callbacks: StageCallbacks
+    ranks: Ranks
+    within: Callable[..., Any]
+    device: torch.device
     holds_average: bool = False
     consumed: str = field(default_factory=lambda: hashlib.sha256(b"").hexdigest())
 
@@ -200,24 +186,25 @@ class _Loop:
             "loader": self.loader.state(step),
             "pending": pending,
         }
-        save_checkpoint(self.checkpoints, step, groups, self.fingerprints, state)
-        prune_checkpoints(self.checkpoints, newest=step)
+        save_checkpoint(self.checkpoints, step, groups, self.fingerprints, state, self.ranks)
+        self.ranks.first(lambda: prune_checkpoints(self.checkpoints, newest=step))
 
     def restore(self, accept: Collection[str]) -> int:
         """Go back to the newest sound checkpoint; return the steps done, 0 if there is none."""
-        checkpoint, passed_over = latest_checkpoint(self.checkpoints, self.fingerprints, accept)
+        checkpoint, passed_over = latest_checkpoint(self.checkpoints, self.fingerprints, accept, self.ranks)
         for reason in passed_over:
             self.callbacks.on_note(f"checkpoint passed over: {reason}")
         if checkpoint is None:
             return 0
         self._refuse_another_stage(checkpoint)
-        weights, state = checkpoint.tensors("model"), checkpoint.state
+        weights, state = checkpoint.tensors("model", self.parameters), checkpoint.state
         with torch.no_grad():
             for name, parameter in self.parameters.items():
                 parameter.copy_(weights[name])
-        restore_optimizer(self.optimizers, self.names, checkpoint.tensors("optimizer"))
+        restore_optimizer(self.optimizers, self.names, checkpoint.tensors("optimizer", self.parameters))
         for companion in self.companions:
-            companion.load(checkpoint.tensors(companion.group), state["counters"][companion.group])
+            own = checkpoint.tensors(companion.group, self.parameters)
+            companion.load(own, state["counters"][companion.group])
         self.alarms.load(state["alarms"])
         self.consumed = state["consumed"]
         self.loader.go_on(checkpoint.step, state["loader"], changed=bool(checkpoint.changed))
@@ -235,17 +222,17 @@ class _Loop:
         state = checkpoint.state
         if state["stage"] != self.plan.name or state["trainable"] != self.trainable.describe():
             raise CheckpointError(f"{checkpoint.folder}: it trained other parameters than this stage does")
-        if checkpoint.tensors("model").keys() != self.parameters.keys():
+        if checkpoint.names("model") != self.parameters.keys():
             raise CheckpointError(f"{checkpoint.folder}: its weights are not those that this stage trains")
 
     def measure(self, step: int) -> None:
         """Measure the raw weights, and then the averaged ones in their place; if that is stopped, save and stop."""
         self.model.eval()
         try:
-            self.callbacks.measure(step)
+            self.ranks.together(lambda: self.callbacks.measure(step))
             with self.averages() as any_averaged:
                 if any_averaged:
-                    self.callbacks.measure_averaged(step)
+                    self.ranks.together(lambda: self.callbacks.measure_averaged(step))
         except InterruptedRunError as error:
             self.save(step, pending=True)
             raise InterruptedRunError(f"{self.where(step)}, before it was measured; it is saved") from error
@@ -267,6 +254,7 @@ def train_stage(
     *,
     carried: Mapping[str, Tensor] | None = None,
     accept: Collection[str] = (),
+    ranks: Ranks = ALONE,
 ) -> int:
     """Train a stage to its end, from its newest checkpoint if there is one; return how many frozen pieces stood still.
 
@@ -282,6 +270,7 @@ def train_stage(
         callbacks: the outside.
         carried: moments that the stage before left, see :func:`lingraft.training.optimizer_state.take_over`.
         accept: the names of fingerprints that may differ; the new mix or data hold from the checkpoint on.
+        ranks: the processes that train together; each calls this with the same whole model, which is divided here.
 
     Raises:
         CheckpointError: there are checkpoints, and none can be gone on from.
@@ -295,30 +284,53 @@ def train_stage(
     if plan.isolate:
         with _autocast(head.weight.device.type, plan.dtype):
             refuse_leaks(model, head.num_ids, f"stage {plan.name!r}, batch.isolate")
+    if ranks.count > 1:
+        ranks.together(lambda: _refuse_undivided(plan, loader, ranks))
+    within = shard(model, ranks)
+    head = _current(model, head) if ranks.count > 1 else head
     still = frozen_digests(model, trainable)
-    loop = _start(model, head, trainable, loader, plan, checkpoints, fingerprints, callbacks)
+    loop = _start(
+        model, head, trainable, loader, plan, checkpoints, fingerprints, callbacks, ranks=ranks, within=within
+    )
     take_over(loop.optimizers, loop.parameters, trainable, carried or {})
     done = loop.restore(accept)
     for step in range(done, plan.num_steps):
         report = _step(loop, loader.batch(step), step)
         callbacks.on_step(report)
         if step == 0:
-            _look_at_first_loss(report, head, plan, callbacks)
+            look_at_first_loss(report, head.num_ids, refuse=plan.refuse_bad_start, note=callbacks.on_note)
         if step + 1 in plan.measure_at:
             loop.measure(step + 1)
-        stopping = callbacks.should_stop()
+        stopping = ranks.any(callbacks.should_stop())
         if stopping or step + 1 in plan.checkpoint_at:
             loop.save(step + 1)
-            stopping = callbacks.should_stop()
+            stopping = ranks.any(callbacks.should_stop())
         if stopping and step + 1 < plan.num_steps:
             raise InterruptedRunError(f"{loop.where(step + 1)}; it is saved")
     model.eval()
-    callbacks.finish_optimizer(carried_state(loop.optimizers, loop.parameters, trainable))
+    carried_on = carried_state(loop.optimizers, loop.parameters, trainable)
+    ranks.together(lambda: callbacks.finish_optimizer(carried_on))
     with loop.averages() as any_averaged:
         if any_averaged:
-            prove_frozen(model, trainable, still)
-            callbacks.finish_averaged()
-    return prove_frozen(model, trainable, still)
+            ranks.together(lambda: prove_frozen(model, trainable, still))
+            ranks.together(callbacks.finish_averaged)
+    return ranks.together(lambda: prove_frozen(model, trainable, still))
+
+
+def _refuse_undivided(plan: StagePlan, loader: SequenceLoader, ranks: Ranks) -> None:
+    """Refuse what several ranks cannot do together: batches that are not equal parts, and what is not elementwise."""
+    loader.batch(0, rank=ranks.rank, num_ranks=ranks.count)
+    divides = optimizers.get(plan.optimizer, "optimizer.name").marks.get("divides", True)
+    if plan.extra_heads or not divides:
+        what = "extra_heads" if plan.extra_heads else f"the optimiser {plan.optimizer}"
+        raise TrainingError(f"stage {plan.name!r}: {what} works in one process only, and there are {ranks.count}")
+
+
+def _current(model: nn.Module, head: Head) -> Head:
+    """Return a head with the matrix that the model has now: divided, or gathered inside of its forward pass."""
+    given: Any = model
+    output = given.get_output_embeddings()
+    return replace(head, weight=output.weight, bias=getattr(output, "bias", None))
 
 
 def _start(
@@ -330,6 +342,9 @@ def _start(
     checkpoints: Path,
     fingerprints: Mapping[str, str],
     callbacks: StageCallbacks,
+    *,
+    ranks: Ranks,
+    within: Callable[..., Any],
 ) -> _Loop:
     every, extra = dict(model.named_parameters()), ExtraHeads(head, plan.extra_heads)
     own = {name: every[name] for name in trainable.names}
@@ -351,23 +366,32 @@ def _start(
         checkpoints=checkpoints,
         fingerprints=fingerprints,
         callbacks=callbacks,
+        ranks=ranks,
+        within=within,
+        device=ranks.device if ranks.count > 1 else head.weight.device,
     )
 
 
 def _step(loop: _Loop, batch: Batch, step: int) -> StepReport:
-    """Do one optimiser step: every label of the batch weighs the same, however it is cut into forward passes."""
-    plan = loop.plan
+    """Do one optimiser step: every label of the batch weighs the same, however it is cut into forward passes.
+
+    ``batch`` is that of all ranks; each computes an equal part of its rows.
+    """
+    plan, ranks = loop.plan, loop.ranks
     loop.model.train()
     # Dropout's noise is a function of the step, so that there is no generator state to save.
-    torch.manual_seed(int.from_bytes(hashlib.sha256(f"{plan.seed}/{plan.name}/{step}".encode()).digest()[:7], "little"))
+    place = f"{plan.seed}/{plan.name}/{step}" + (f"/{ranks.rank}" if ranks.rank else "")
+    torch.manual_seed(int.from_bytes(hashlib.sha256(place.encode()).digest()[:7], "little"))
     rate = _set_rate(loop, step)
-    starts = range(0, len(batch.tokens), plan.micro_batch)
-    losses = torch.cat([_accumulate(loop, batch, slice(start, start + plan.micro_batch)) for start in starts])
+    size = len(batch.tokens) // ranks.count
+    own, stop = ranks.rank * size, (ranks.rank + 1) * size
+    pieces = [slice(start, min(start + plan.micro_batch, stop)) for start in range(own, stop, plan.micro_batch)]
+    losses = ranks.gather(torch.cat([_accumulate(loop, batch, piece) for piece in pieces]))
     loop.trainable.mask_gradients(loop.parameters)
-    loss = float(losses.double().sum()) / max(1, int(batch.counts.sum()))
+    loss = float(losses.sum()) / max(1, int(batch.counts.sum()))
     for companion in loop.companions if math.isfinite(loss) else ():
         companion.before_update(step + 1)
-    norm = torch.nn.utils.clip_grad_norm_(list(loop.parameters.values()), plan.clip).item()
+    norm = clip_gradients(list(loop.parameters.values()), plan.clip)
     alarm = _judge(loop, loss, norm, batch, step)
     makes_update = alarm is None or not alarm.skips
     for optimizer in loop.optimizers if makes_update else ():
@@ -377,7 +401,7 @@ def _step(loop: _Loop, batch: Batch, step: int) -> StepReport:
     for companion in loop.companions if makes_update else ():
         companion.after_update(step + 1)
     loop.consumed = hashlib.sha256(loop.consumed.encode() + batch.tokens.tobytes()).hexdigest()
-    return _report(batch, losses, rate, norm, step, alarm)
+    return step_report(batch, losses, rate, norm, step, alarm)
 
 
 def _set_rate(loop: _Loop, step: int) -> float:
@@ -399,20 +423,28 @@ def _set_rate(loop: _Loop, step: int) -> float:
 
 
 def _accumulate(loop: _Loop, batch: Batch, rows: slice) -> Tensor:
-    """Add the gradients of some rows, weighted by the labels of the whole step; return their losses, 0 where none."""
-    plan, device = loop.plan, loop.head.weight.device
+    """Add the gradients of some rows, weighted by the labels of the whole step; return the summed loss of each row."""
+    plan, device = loop.plan, loop.device
     tokens = torch.from_numpy(batch.tokens[rows]).to(device)
     documents = torch.from_numpy(batch.documents[rows]).to(device)
     counts = torch.from_numpy(batch.counts[rows]).to(device)
-    with _autocast(device.type, plan.dtype):
-        hidden = hidden_states(loop.model, tokens[:, :-1], documents=documents[:, :-1] if plan.isolate else None)
-    targets = tokens[:, 1:][counts]
-    summed, losses = chunked_cross_entropy(hidden[counts], targets, loop.head, dtype=plan.dtype, z_loss=plan.z_loss)
+    hidden, summed, losses = loop.within(_losses, loop, tokens, documents, counts)
     total = summed / max(1, int(batch.counts.sum()))
     if loop.extra.parameters:
         total = total + loop.extra.loss(hidden, tokens, documents, torch.from_numpy(batch.documents), plan.dtype)
-    torch.autograd.backward(total)
-    return torch.zeros(counts.shape, device=device).masked_scatter_(counts, losses).cpu()
+    # Ranks' gradients are averaged where they meet, and the sum over all labels is wanted.
+    torch.autograd.backward(total * loop.ranks.count if loop.ranks.count > 1 else total)
+    return torch.zeros(counts.shape, device=device).masked_scatter_(counts, losses).double().sum(dim=1).cpu()
+
+
+def _losses(loop: _Loop, tokens: Tensor, documents: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return hidden states, the summed loss of all labels and that of each: what needs gathered parameters."""
+    plan = loop.plan
+    with _autocast(loop.device.type, plan.dtype):
+        hidden = hidden_states(loop.model, tokens[:, :-1], documents=documents[:, :-1] if plan.isolate else None)
+    head = _current(loop.model, loop.head) if loop.ranks.count > 1 else loop.head
+    targets = tokens[:, 1:][counts]
+    return hidden, *chunked_cross_entropy(hidden[counts], targets, head, dtype=plan.dtype, z_loss=plan.z_loss)
 
 
 def _autocast(device: str, dtype: torch.dtype) -> AbstractContextManager[Any]:
@@ -437,39 +469,9 @@ def _judge(loop: _Loop, loss: float, norm: float, batch: Batch, step: int) -> Al
 
 
 def _refuse_deafness(loop: _Loop) -> None:
-    learning = {name for name, p in loop.parameters.items() if p.grad is not None and bool(p.grad.any())}
+    heard = [p.grad is not None and bool(held(p.grad).any()) for p in loop.parameters.values()]
+    flags = loop.ranks.gather(torch.tensor(heard)).view(-1, len(heard)).any(dim=0).tolist()
+    learning = {name for name, flag in zip(loop.parameters, flags, strict=True) if flag}
     deaf = [name for name in loop.trainable.tables if name in loop.parameters and name not in learning]
     if not learning or deaf:
         raise TrainingError(f"stage {loop.plan.name!r}: no gradient reaches {deaf or 'anything that should train'}")
-
-
-def _report(batch: Batch, losses: Tensor, rate: float, norm: float, step: int, alarm: Alarm | None) -> StepReport:
-    sums: dict[str, float] = dict.fromkeys(sorted(set(batch.corpora)), 0.0)
-    counts = dict.fromkeys(sums, 0)
-    for name, loss, labels in zip(batch.corpora, losses.double().sum(dim=1).tolist(), batch.counts, strict=True):
-        sums[name] += loss
-        counts[name] += int(labels.sum())
-    means = {name: sums[name] / counts[name] for name in sums if counts[name] and math.isfinite(sums[name])}
-    read = {name: batch.corpora.count(name) * losses.shape[1] for name in sums}
-    return StepReport(step + 1, losses.numel(), rate, norm, means, counts, read, alarm)
-
-
-def _look_at_first_loss(report: StepReport, head: Head, plan: StagePlan, callbacks: StageCallbacks) -> None:
-    """Remark on a corpus that is predicted worse than by guessing; refuse to train where the whole step is, by far.
-
-    Raises:
-        TrainingError: training from there would first have to undo what is wrong, if it ever did.
-    """
-    guessing, count = math.log(head.num_ids), sum(report.counts[name] for name in report.losses)
-    advice = "look at the initial embeddings, or whether tokenizer, head and weights belong together"
-    whole = sum(loss * report.counts[name] for name, loss in report.losses.items()) / max(1, count)
-    if plan.refuse_bad_start and whole > _WORSE_THAN_GUESSING * guessing:
-        raise TrainingError(
-            f"the first loss is {whole:.2f} nats a token, far worse than guessing among the {head.num_ids} tokens "
-            f"({guessing:.2f}): {advice}"
-        )
-    for corpus, loss in report.losses.items():
-        if loss > guessing:
-            callbacks.on_note(
-                f"the first loss on {corpus} is {loss:.2f} nats a token, worse than guessing ({guessing:.2f}): {advice}"
-            )

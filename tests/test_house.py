@@ -114,6 +114,7 @@ model.locate
 model.isolation
 model.base
 model.shards
+model.blocks
 model.freeze
 model.generate
 model.resize

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from lingraft.errors import nearest
 from lingraft.quantities import Fraction, LanguageCode
 from lingraft.recipe_corpus import Corpus, LanguageId, NearDuplicates
-from lingraft.recipe_guard import Ema, Interpolation
+from lingraft.recipe_guard import Blocks, Ema, Interpolation
 from lingraft.recipe_part import Choice, Name, NonEmpty, Part, as_tuple
 from lingraft.recipe_stage import (
     TRAIN_WORDS,
@@ -30,6 +30,7 @@ __all__ = [
     "TRAIN_WORDS",
     "Alarms",
     "Batch",
+    "Blocks",
     "BpeDropout",
     "Choice",
     "Corpus",
@@ -202,6 +203,7 @@ class Recipe(Part):
     documents: Documents = Documents()
     vocabulary: Vocabulary = Vocabulary()
     embeddings: EmbeddingInit = EmbeddingInit()
+    blocks: Blocks | None = None
     precision: Literal["bf16", "fp32"] = "bf16"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     stages: Annotated[tuple[Stage, ...], Field(min_length=1)]

@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 from lingraft.quantities import Fraction, Length
 from lingraft.recipe_part import Part, as_tuple
 
-__all__ = ["Ema", "Interpolation"]
+__all__ = ["Blocks", "Ema", "Interpolation"]
 
 _AVERAGES: dict[str, dict[str, Any]] = {
     "live": {"decay": 0.92, "every": 1},
@@ -92,3 +92,41 @@ class Interpolation(Part):
         if len(set(value)) < len(value):
             raise ValueError(f"a weight is named twice: {', '.join(f'{weight:g}' for weight in value)}")
         return value
+
+
+class Blocks(Part):
+    """Copies of blocks put into the base model, which at first change nothing (arXiv 2401.02415).
+
+    ``count`` copies stand behind groups of blocks of about the same size, so ``blocks: 8`` is enough to say; or
+    ``after`` names the blocks, from 0, behind which a copy of each stands. The output projections of the copies begin
+    as zero. A stage trains them alone with ``train: blocks``, with the rows of new tokens with ``train: [blocks,
+    new_embeddings]``. The result is a model of the same class with more blocks.
+    """
+
+    count: Annotated[int, Field(ge=1)] | None = None
+    after: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | None = None
+
+    _tuple = field_validator("after", mode="before")(as_tuple)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_short_form(cls, data: Any) -> Any:
+        return {"count": data} if isinstance(data, int) and not isinstance(data, bool) else data
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "Blocks":
+        if (self.count is None) == (self.after is None):
+            raise ValueError("give count or after, one of the two")
+        if self.after is not None and list(self.after) != sorted(set(self.after)):
+            raise ValueError(f"after must be ascending, each once: {', '.join(map(str, self.after))}")
+        return self
+
+    @property
+    def where(self) -> int | tuple[int, ...]:
+        """The count, or the blocks that are copied."""
+        return self.count if self.count is not None else self.after or ()
+
+    @property
+    def number(self) -> int:
+        """How many copies there are."""
+        return self.count if self.count is not None else len(self.after or ())

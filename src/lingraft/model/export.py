@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import nn
 from lingraft.errors import ModelError
 from lingraft.model.auto_tokenizer import settle_tokenizer_class
 from lingraft.model.base import is_tied, load_model, quiet_transformers
+from lingraft.model.freeze import BLOCKS_RECORD
 from lingraft.model.resize import sizes_in_config
 from lingraft.run import publish_folder
 from lingraft.vocabulary import TokenizerFile
@@ -51,7 +53,15 @@ print(json.dumps({
 """
 
 
-def save_model(model: nn.Module, folder: Path, *, tokenizer: TokenizerFile, base_folder: Path, changed: bool) -> None:
+def save_model(
+    model: nn.Module,
+    folder: Path,
+    *,
+    tokenizer: TokenizerFile,
+    base_folder: Path,
+    changed: bool,
+    blocks: Sequence[str] = (),
+) -> None:
     """Write model and tokenizer into a folder: safetensors weights, the base's tokenizer settings beside the new file.
 
     Args:
@@ -61,6 +71,7 @@ def save_model(model: nn.Module, folder: Path, *, tokenizer: TokenizerFile, base
         base_folder: where the base's other tokenizer files are.
         changed: whether the vocabulary differs from the base's; files that spell out the old one are left behind then,
             and a tokenizer class that does not take tokenizer.json as it is gives way to one that does.
+        blocks: module names of inserted blocks; a record of them lies beside the weights, for later stages.
     """
     given: Any = model
     with quiet_transformers():
@@ -69,6 +80,8 @@ def save_model(model: nn.Module, folder: Path, *, tokenizer: TokenizerFile, base
         if (base_folder / name).exists() and not (changed and name in _STALE_AFTER_EXPANSION):
             shutil.copyfile(base_folder / name, folder / name)
     (folder / "tokenizer.json").write_text(tokenizer.text, encoding="utf-8")
+    if blocks:
+        (folder / BLOCKS_RECORD).write_text(json.dumps({"inserted": list(blocks)}, indent=1), encoding="utf-8")
     if changed:
         settle_tokenizer_class(folder, tokenizer)
 
@@ -82,6 +95,7 @@ def export_model(
     changed: bool,
     card: str,
     samples: list[str],
+    blocks: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Publish a model folder with its card and return what the load test found.
 
@@ -95,7 +109,7 @@ def export_model(
     found: dict[str, Any] = {}
 
     def fill(folder: Path) -> None:
-        save_model(model, folder, tokenizer=tokenizer, base_folder=base_folder, changed=changed)
+        save_model(model, folder, tokenizer=tokenizer, base_folder=base_folder, changed=changed, blocks=blocks)
         (folder / "README.md").write_text(card, encoding="utf-8")
         check_folder(folder)
         found.update(_load_elsewhere(model, folder, tokenizer, samples))

@@ -10,6 +10,7 @@ from torch import nn
 from lingraft.errors import RecipeError, RunFolderError, TrainingError, nearest
 from lingraft.model.base import load_model
 from lingraft.model.export import export_model
+from lingraft.model.freeze import inserted_blocks
 from lingraft.model.generate import continue_text
 from lingraft.model.locate import locate_tokenizer
 from lingraft.model.preflight import refuse_untrained_rows
@@ -242,6 +243,7 @@ def _export(
             run.path(final.name),
             tokenizer=expansion.new,
             base_folder=base.base_folder,
+            blocks=inserted_blocks(final),
             changed=expansion.num_new > 0,
             card=model_card(run.folder, averaged=averaged),
             samples=[text for text in texts if not any(token in text for token in control)],

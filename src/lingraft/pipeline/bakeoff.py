@@ -121,6 +121,7 @@ def _tasted(kitchen: _Kitchen, pair: InitPair) -> Tasting:
         "stage": recipe.stages[0].model_dump(mode="json"),
         "steps": recipe.embeddings.choose_steps,
         "calibrate": recipe.embeddings.calibrate,
+        "blocks": recipe.blocks.model_dump(mode="json") if recipe.blocks else None,
         "seed": recipe.seed,
         "precision": recipe.precision,
         "weights": kitchen.base.base_sha256,
@@ -143,7 +144,8 @@ def _tried(kitchen: _Kitchen, pair: InitPair) -> Tasting:
 def _taste(kitchen: _Kitchen, pair: InitPair) -> Tasting:
     kitchen.progress.phase(f"bake-off: {pair.label}")
     recipe, expansion = kitchen.recipe, kitchen.expansion
-    model = initialise(kitchen.run, recipe, kitchen.base, expansion, pair).model.to(choose_device(recipe))
+    made = initialise(kitchen.run, recipe, kitchen.base, expansion, pair)
+    model = made.model.to(choose_device(recipe))
     stage, steps = recipe.stages[0], recipe.embeddings.choose_steps
     target: dict[int, float] = {}
     source: dict[int, float] = {}
@@ -167,7 +169,7 @@ def _taste(kitchen: _Kitchen, pair: InitPair) -> Tasting:
     loader = SequenceLoader(
         kitchen.stores, mix, sequences=batch.sequences, sequence_length=batch.sequence_length, seed=recipe.seed
     )
-    trainable = choose_trainable(model, stage.trains, expansion.new_ids, expansion.new.num_ids)
+    trainable = choose_trainable(model, stage.trains, expansion.new_ids, expansion.new.num_ids, blocks=made.blocks)
     callbacks = StageCallbacks(
         on_step=lambda _report: None,
         measure=measure,

@@ -1,8 +1,11 @@
-"""The guards of a stage, held against the registry before anything is loaded."""
+"""Guards and inserted blocks, held against the registry and the base before anything is loaded."""
 
-from lingraft.recipe import Stage
+from dataclasses import replace
 
-__all__ = ["guard_copies"]
+from lingraft.model.locate import BaseDescription
+from lingraft.recipe import Recipe, Stage
+
+__all__ = ["deeper_base", "guard_copies"]
 
 
 def guard_copies(stage: Stage, index: int = 0) -> int:
@@ -22,3 +25,19 @@ def guard_copies(stage: Stage, index: int = 0) -> int:
         bind_guard(choice.name, choice.options, where)
         copies += int(guards.get(choice.name, where).marks.get("copies", 0))
     return copies
+
+
+def deeper_base(recipe: Recipe, base: BaseDescription) -> tuple[BaseDescription, int]:
+    """Return a base as it is once blocks are inserted, and how many weights these have.
+
+    Raises:
+        ModelError: the blocks are not the base's.
+    """
+    if recipe.blocks is None:
+        return base, 0
+    from lingraft.model.blocks import inserted_positions
+
+    number = len(inserted_positions(base.num_layers, recipe.blocks.where))
+    tables = base.num_rows * base.hidden_size * (1 if base.is_tied else 2)
+    weights = number * ((base.num_parameters - tables) // base.num_layers)
+    return replace(base, num_layers=base.num_layers + number, num_parameters=base.num_parameters + weights), weights

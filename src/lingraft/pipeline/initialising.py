@@ -25,8 +25,9 @@ from lingraft.embeddings import (
 )
 from lingraft.model.auto_tokenizer import refuse_changed_template
 from lingraft.model.base import is_tied, load_model
+from lingraft.model.blocks import block_names, expand_blocks
 from lingraft.model.export import check_folder, save_model
-from lingraft.model.freeze import weights_digest
+from lingraft.model.freeze import inserted_blocks, weights_digest
 from lingraft.model.resize import padded_rows, replace_embeddings
 from lingraft.pipeline.prepare import Prepared, texts_of
 from lingraft.pipeline.progress import Progress
@@ -39,10 +40,11 @@ __all__ = ["Initialised", "bind_init_methods", "fingerprint_of_files", "initiali
 
 @dataclass(frozen=True)
 class Initialised:
-    """A model with its new matrices, and where each of their rows came from."""
+    """A model with its new matrices, where each of their rows came from, and the module names of inserted blocks."""
 
     model: Any
     filled: Mapping[str, Embeddings]
+    blocks: tuple[str, ...] = ()
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return, for each side, how many rows have each kind of origin."""
@@ -66,6 +68,8 @@ def prepare_embeddings(
         "weights": base.base_sha256,
         "seed": recipe.seed,
     }
+    if recipe.blocks:
+        inputs["blocks"] = recipe.blocks.model_dump(mode="json")
     folder = run.path("embeddings", "model")
     makes = [folder / "config.json", folder / "tokenizer.json"]
     run.step("embeddings", inputs, lambda: _initialise_and_save(run, recipe, base, expansion, pair), makes)
@@ -95,7 +99,7 @@ def fingerprint_of_files(pair: InitPair) -> dict[str, str]:
 
 
 def initialise(run: Run, recipe: Recipe, base: Prepared, expansion: VocabularyExpansion, pair: InitPair) -> Initialised:
-    """Return the base model with its matrices grown and the new rows filled.
+    """Return the base model with its matrices grown and the new rows filled, and with blocks inserted if asked for.
 
     Raises:
         ModelError: a method could not make its rows.
@@ -108,7 +112,10 @@ def initialise(run: Run, recipe: Recipe, base: Prepared, expansion: VocabularyEx
         for side, choice in choices.items()
     }
     replace_embeddings(model, filled["input"], filled.get("output"))
-    return Initialised(model, filled)
+    if recipe.blocks is None:
+        return Initialised(model, filled, inserted_blocks(base.base_folder))
+    deeper = expand_blocks(model, recipe.blocks.where)
+    return Initialised(deeper, filled, block_names(deeper, recipe.blocks.where))
 
 
 def _filled(
@@ -157,7 +164,14 @@ def _initialise_and_save(
     def fill(folder: Path) -> None:
         (folder / "model").mkdir()
         base_folder = base.base_folder
-        save_model(made.model, folder / "model", tokenizer=expansion.new, base_folder=base_folder, changed=changed)
+        save_model(
+            made.model,
+            folder / "model",
+            tokenizer=expansion.new,
+            base_folder=base_folder,
+            changed=changed,
+            blocks=made.blocks,
+        )
         check_folder(folder / "model")
         refuse_changed_template(base.base_folder, folder / "model")
         for side, embeddings in made.filled.items():
@@ -175,4 +189,5 @@ def _initialise_and_save(
         "weights_sha256": weights_digest(model),
         "tied": is_tied(model),
         "rows": len(made.filled["input"].matrix),
+        "inserted_blocks": list(made.blocks),
     }

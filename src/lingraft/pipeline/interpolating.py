@@ -8,6 +8,7 @@ from typing import Any
 from lingraft.measurement import Measurement
 from lingraft.model.base import load_model
 from lingraft.model.export import export_model
+from lingraft.model.freeze import inserted_blocks
 from lingraft.model.interpolate import interpolate
 from lingraft.pipeline.measuring import Evaluator
 from lingraft.pipeline.progress import Progress
@@ -123,6 +124,7 @@ def _export(run: Run, evaluator: Evaluator, model: Any, weight: float) -> None:
         run.path("model-interpolated"),
         tokenizer=expansion.new,
         base_folder=base.base_folder,
+        blocks=inserted_blocks(run.path("embeddings", "model")),
         changed=expansion.num_new > 0,
         card=model_card(run.folder, interpolated=weight),
         samples=[],

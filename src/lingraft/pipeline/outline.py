@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lingraft.model.locate import BaseDescription
-from lingraft.pipeline.guard_plan import guard_copies
+from lingraft.pipeline.guard_plan import deeper_base, guard_copies
 from lingraft.pipeline.rates import StageRates, stage_rates
 from lingraft.pipeline.settings import average_in_words, stage_schedule
 from lingraft.recipe import TRAIN_WORDS, Recipe, Stage
@@ -62,9 +62,10 @@ def outline_stage(
         sizes: corpus → training tokens, for mixes that ask for them.
     """
     stage, schedule = recipe.stages[index], stage_schedule(recipe, index, sizes)
+    base, in_blocks = deeper_base(recipe, base)
     tables = base.hidden_size * (1 if base.is_tied else 2)
     parameters = base.num_parameters + (rows - base.num_rows) * tables
-    learning = _learning(recipe, base, stage, parameters, rows)
+    learning = _learning(recipe, base, stage, parameters, rows, in_blocks)
     rates, steps = stage_rates(recipe, index), stage.num_steps
     course = tuple(rates.at(int(point * steps)) for point in _POINTS)
     tokens = steps * stage.batch.tokens
@@ -95,7 +96,7 @@ def path_length(stage: Stage, rates: StageRates) -> float:
     return kept * stage.num_steps * sum(map(rates.at, points)) / len(points)
 
 
-def _learning(recipe: Recipe, base: BaseDescription, stage: Stage, parameters: int, rows: int) -> int:
+def _learning(recipe: Recipe, base: BaseDescription, stage: Stage, parameters: int, rows: int, in_blocks: int) -> int:
     """Return how many weights learn: by words exactly but for layers, which count alike; by patterns at most all."""
     sides = ("input", "output")
     body = parameters - rows * base.hidden_size * (1 if base.is_tied else 2)
@@ -106,7 +107,9 @@ def _learning(recipe: Recipe, base: BaseDescription, stage: Stage, parameters: i
         name, _, count = word.partition(":")
         if word == "all" or (name not in TRAIN_WORDS and not count):
             return parameters
-        if name in ("body", "blocks"):
+        if name == "blocks" and in_blocks:
+            share = min(1.0, share + in_blocks / body)
+        elif name in ("body", "blocks"):
             share = 1.0
         elif count:
             share = min(1.0, share + int(count) / base.num_layers)

@@ -15,7 +15,7 @@ from lingraft.corpus.split import is_held_out
 from lingraft.errors import ModelError, RecipeError, VocabularyError
 from lingraft.model.locate import BaseDescription, describe_base, locate_base
 from lingraft.pipeline.data import benchmark_files, place_of, preparation_of
-from lingraft.pipeline.guard_plan import guard_copies
+from lingraft.pipeline.guard_plan import deeper_base, guard_copies
 from lingraft.pipeline.init_plan import init_needs
 from lingraft.pipeline.outline import StageOutline, outline_stage, product_rate
 from lingraft.pipeline.parallel import pair_corpus
@@ -109,6 +109,7 @@ def make_plan(recipe: Recipe) -> Plan:
     base = describe_base(location)
     _refuse_ids_beyond_the_matrix(base)
     _refuse_unexpandable(recipe, base)
+    deeper_base(recipe, base)
     needs = init_needs(recipe, is_tied=base.is_tied)
     _refuse_dropout_without_merges(recipe, base)
     _refuse_too_many_layers(recipe, base)

@@ -16,9 +16,14 @@ def refuse_untrainable_stages(recipe: Recipe, base_folder: Path) -> None:
         return
     # A second or two; most recipes name only what every model has.
     from lingraft.model.base import model_without_weights
+    from lingraft.model.blocks import block_names, deeper_without_weights
     from lingraft.model.freeze import chosen_names, inserted_blocks, parts_of
 
-    parts = parts_of(model_without_weights(base_folder), inserted_blocks(base_folder))
+    if recipe.blocks:
+        deeper = deeper_without_weights(base_folder, recipe.blocks.where)
+        parts = parts_of(deeper, block_names(deeper, recipe.blocks.where))
+    else:
+        parts = parts_of(model_without_weights(base_folder), inserted_blocks(base_folder))
     for index, stage in enumerate(recipe.stages):
         for number, word in enumerate(stage.trains):
             where = f"stages.{index}.train" + (f".{number}" if isinstance(stage.train, tuple) else "")

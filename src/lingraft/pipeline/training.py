@@ -202,7 +202,7 @@ class StageRunner:
         refuse_changed_weights(model, self._start_digest(index), self._start(index))
         device = choose_device(self.recipe)
         model = model.to(device)
-        blocks, num_ids = inserted_blocks(self._start(index)), expansion.new.num_ids
+        blocks, num_ids = inserted_blocks(self.expanded), expansion.new.num_ids
         trainable = choose_trainable(model, stage.trains, expansion.new_ids, num_ids, blocks=blocks)
         folder = stage_folder(run, index, stage)
         if not any((folder / "checkpoints").glob("step-*")):
@@ -258,7 +258,8 @@ class StageRunner:
         expansion, base_folder = self.evaluator.expansion, self.evaluator.base.base_folder
 
         def fill(to: Path) -> None:
-            save_model(model, to, tokenizer=expansion.new, base_folder=base_folder, changed=expansion.num_new > 0)
+            changed, blocks = expansion.num_new > 0, inserted_blocks(self.expanded)
+            save_model(model, to, tokenizer=expansion.new, base_folder=base_folder, changed=changed, blocks=blocks)
 
         publish_folder(folder, fill)
 

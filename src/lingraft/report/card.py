@@ -179,7 +179,21 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _making(record: RunRecord, recipe: Recipe) -> str:
     head = ("stage", "trains", "tokens", "mix", "learning rate", "weights averaged")
     stages = _table(head, [_stage(stage) for stage in recipe.stages])
-    return f"{stages}\n\n{_beginning(record, recipe)}Precision {recipe.precision}, seed {recipe.seed}."
+    return (
+        f"{stages}\n\n{_beginning(record, recipe)}{_inserted(record)}Precision {recipe.precision}, seed {recipe.seed}."
+    )
+
+
+def _inserted(record: RunRecord) -> str:
+    """Say which blocks were put into the base model."""
+    found = record.embeddings.get("inserted_blocks")
+    places = [f"`{_code(name)}`" for name in found if isinstance(name, str)] if isinstance(found, list) else []
+    if not places:
+        return ""
+    return (
+        f"Inserted blocks: {', '.join(places)}, each a copy of the block before it that began with output projections "
+        "of zero. "
+    )
 
 
 def _beginning(record: RunRecord, recipe: Recipe) -> str:

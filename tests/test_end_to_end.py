@@ -269,22 +269,6 @@ def test_a_run_that_is_stopped_ends_with_the_same_weights(
     assert last_weights(adapt(load_recipe(path), tmp_path / "run")) == last_weights(finished[1])
 
 
-@pytest.mark.slow
-def test_killed_at_fifty_random_moments_it_still_ends_with_the_same_weights(
-    finished: tuple[Path, Run], tmp_path: Path, tied_folder: Path, corpora_folder: Path
-) -> None:
-    import random
-
-    path = write_recipe(tmp_path, tied_folder, corpora_folder)
-    chooser = random.Random(0)
-    for _ in range(50):
-        process = _start(path, tmp_path / "run")
-        time.sleep(chooser.uniform(1.0, 9.0))
-        process.kill()
-        process.communicate()
-    assert last_weights(adapt(load_recipe(path), tmp_path / "run")) == last_weights(finished[1])
-
-
 def _bad(folder: Path, name: str, content: bytes) -> Path:
     path = folder / name
     path.write_bytes(content)

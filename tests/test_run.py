@@ -1,15 +1,26 @@
 """The run folder: what appears, appears whole."""
 
+import errno
 import os
 import stat
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 from lingraft.errors import RunFolderError
 from lingraft.measurement import Measurement
 from lingraft.recipe import Recipe
-from lingraft.run import Run, describe_environment, fingerprint, hash_file, publish_folder, write_file
+from lingraft.run import (
+    Run,
+    describe_environment,
+    fingerprint,
+    hash_file,
+    publish_folder,
+    read_own,
+    refused_write,
+    write_file,
+)
 
 
 @pytest.fixture
@@ -219,3 +230,60 @@ def test_a_place_where_no_folder_can_be_made_is_refused(place: str, tmp_path: Pa
         Run(tmp_path / place),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, "x"), "No space left on device"),
+        (OSError(errno.EFBIG, "x"), "File too large"),
+        (SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"), "No space left"),
+        (SafetensorError("Error while deserializing header: header too large"), None),
+        (OSError(errno.ENOENT, "x"), None),
+        (ValueError("os error 28"), None),
+        (None, None),
+    ],
+)
+def test_o66_a_write_that_the_system_refused_is_told_from_other_errors(error, said: str | None) -> None:
+    found = refused_write(error)
+    assert found == said or (found is not None and said is not None and found.startswith(said))
+
+
+def test_o66_a_full_disk_is_an_error_of_our_own_with_the_folder(run: Run) -> None:
+    with (
+        pytest.raises(RunFolderError, match=r"run: nothing more can be written there: No space left .* make room"),
+        run,
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(FileNotFoundError), run:
+        raise FileNotFoundError
+
+
+def test_a_file_that_could_not_be_written_leaves_the_old_one_alone(tmp_path: Path, monkeypatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    write_file(tmp_path / "a", "old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_file(tmp_path / "a", "new")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a", "old")]
+
+
+def test_what_a_run_wrote_is_read_or_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    for content in (None, b"{", b"\xff", b"\x00\x00"):
+        path.write_bytes(content) if content else None
+        with pytest.raises(RunFolderError, match=r"a\.json: missing or damaged .*delete it"):
+            read_own(path)
+    path.write_text('{"n": 1}')
+    assert read_own(path) == {"n": 1}
+
+
+def test_a_hash_is_of_every_byte_and_can_be_stopped_in_between(tmp_path: Path) -> None:
+    import hashlib
+
+    path, calls = tmp_path / "a", []
+    path.write_bytes(content := bytes(range(256)) * 2**15)
+    assert hash_file(path, lambda: calls.append(1)) == hash_file(path) == hashlib.sha256(content).hexdigest()
+    assert len(calls) == len(content) // 2**22

@@ -19,6 +19,7 @@
 Whatever appears here appears whole: files are written under another name, synced, and renamed.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -32,6 +33,7 @@ from types import TracebackType
 from typing import Any
 
 from filelock import FileLock, Timeout
+from safetensors import SafetensorError
 
 from lingraft.errors import RunFolderError
 from lingraft.measurement import Measurement, read_measurements, write_measurements
@@ -39,7 +41,16 @@ from lingraft.recipe import Recipe
 from lingraft.recipe_file import differing_paths, dump_recipe, parse_recipe
 from lingraft.version import __version__
 
-__all__ = ["Run", "describe_environment", "fingerprint", "hash_file", "publish_folder", "write_file"]
+__all__ = [
+    "Run",
+    "describe_environment",
+    "fingerprint",
+    "hash_file",
+    "publish_folder",
+    "read_own",
+    "refused_write",
+    "write_file",
+]
 
 _OF_THE_TOKENIZER = (
     "fertility",
@@ -49,6 +60,7 @@ _OF_THE_TOKENIZER = (
     "segmentation_drift/tokens",
 )
 
+_REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 _SPECTATORS = re.compile(r"track[.:]")  # a run may be watched by other trackers tomorrow
 _UNPUBLISHED = re.compile(r"\..+\.\d+(\.old)?\.tmp")
 _PACKAGES = ("accelerate", "gguf", "numpy", "plotly", "safetensors", "tokenizers", "torch", "transformers")
@@ -60,20 +72,52 @@ def fingerprint(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def hash_file(path: Path, between: Callable[[], None] | None = None) -> str:
+    """Return the SHA-256 of a file's bytes in hex; ``between`` is called after every 4 MiB."""
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        while block := file.read(2**22):
+            digest.update(block)
+            if between is not None:
+                between()
+    return digest.hexdigest()
+
+
+def refused_write(error: BaseException | None) -> str | None:
+    """Return what the system says where an error is a write that it refused: a full disk, a quota; None otherwise."""
+    if isinstance(error, OSError) and error.errno in _REFUSALS:
+        return os.strerror(error.errno)
+    # safetensors hands the system's error on in words alone.
+    number = re.search(r"os error (\d+)", str(error)) if isinstance(error, SafetensorError) else None
+    return os.strerror(int(number[1])) if number and int(number[1]) in _REFUSALS else None
+
+
+def read_own(path: Path) -> Any:
+    """Return what a JSON file of a run folder holds.
+
+    Raises:
+        RunFolderError: it is missing or damaged.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunFolderError(
+            f"{path}: missing or damaged ({error}); delete it, and the same command makes it again"
+        ) from error
 
 
 def write_file(path: Path, text: str) -> None:
     """Write a text file so that at any moment it is the old one or the new one, whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     temporary.replace(path)
     _sync(path.parent)
 
@@ -151,6 +195,11 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._lock.release()
+        if said := refused_write(error):
+            raise RunFolderError(
+                f"{self.folder}: nothing more can be written there: {said}; what was finished is kept: make room, and "
+                "the same command goes on from here"
+            ) from error
 
     def _refuse_foreign_folder(self) -> None:
         """Leave a folder that is not ours as it is: nothing is locked, made or cleared there."""

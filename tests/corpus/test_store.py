@@ -1,13 +1,16 @@
 """Tokens on disk: what goes in comes out, and nothing else is ever taken for it."""
 
 import json
+from dataclasses import fields
 
 import numpy as np
 import pytest
 
 from lingraft.corpus import build_store, open_store, store_name
 from lingraft.corpus.parts import Encoding
+from lingraft.corpus.store import Manifest
 from lingraft.errors import CorpusError
+from lingraft.run import fingerprint
 
 TEXTS = ["ab", "ñ", "c d e"]
 
@@ -122,7 +125,7 @@ def test_damage_is_found(tmp_path, name, damage):
         ({"end_id": 3}, "does not end with the end token 3"),
         ({"start_id": 5}, "does not begin with the start token 5"),
         ({"num_documents": 4}, "does not divide"),
-        ({"format": 3}, "format 3"),
+        ({"format": 4}, "format 4"),
         ({"width": 3}, "width 3"),
         ({"extra": 1}, "not the manifest"),
     ],
@@ -130,7 +133,9 @@ def test_damage_is_found(tmp_path, name, damage):
 def test_manifest_must_fit_the_files(tmp_path, change, message):
     build(tmp_path)
     path = tmp_path / "store/manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    stored = json.loads(path.read_text()) | change
+    stored["seal"] = fingerprint({key: value for key, value in stored.items() if key != "seal"})
+    path.write_text(json.dumps(stored))
     with pytest.raises(CorpusError, match=message):
         open_store(tmp_path / "store", tokenizer_sha256="t", corpus_sha256="c")
 
@@ -140,3 +145,15 @@ def test_tokens_are_mapped_and_cannot_be_written(tmp_path):
     assert isinstance(store.tokens, np.memmap)
     with pytest.raises(ValueError, match="read-only"):
         store.tokens[0] = 7
+
+
+@pytest.mark.parametrize("key", [field.name for field in fields(Manifest)])
+def test_every_entry_of_a_manifest_is_under_its_seal(tmp_path, key):
+    build(tmp_path)
+    path = tmp_path / "store/manifest.json"
+    stored = json.loads(path.read_text())
+    path.write_text(json.dumps(stored | {key: {0: 1, None: 0}.get(stored[key], stored[key] * 2)}))
+    with pytest.raises(CorpusError, match="store"):
+        open_store(tmp_path / "store", tokenizer_sha256="t", corpus_sha256="c")
+    path.write_text(json.dumps(stored))
+    assert open_store(tmp_path / "store", tokenizer_sha256="t", corpus_sha256="c").num_documents

@@ -90,3 +90,10 @@ def test_a_start_of_another_model_is_refused(tied_folder: Path, untied_folder: P
     model.save_pretrained(tmp_path)
     with pytest.raises(MeasurementError, match=r"embed_tokens\.weight is \(430, 32\), in the model it is \(420, 32\)"):
         measure_shift(load_model(tied_folder), tmp_path, new_ids=NEW, num_ids=410)
+
+
+def test_a_damaged_file_is_named(tied_folder: Path, tmp_path: Path) -> None:
+    content = (tied_folder / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(content[:-1])
+    with pytest.raises(MeasurementError, match=r"model\.safetensors: the weights to compare with cannot be read"):
+        measure_shift(load_model(tied_folder), tmp_path, new_ids=NEW, num_ids=410)

@@ -9,10 +9,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from lingraft.embeddings import Embeddings, Origin
-from lingraft.errors import ModelError
+from lingraft.errors import InterruptedRunError, ModelError
 from lingraft.model.base import load_model
 from lingraft.model.export import check_folder, export_model, save_model
 from lingraft.model.resize import replace_embeddings
+from lingraft.polling import polled
 from lingraft.vocabulary import LearnOptions, expand_vocabulary
 
 
@@ -115,6 +116,20 @@ def test_o77_plain_transformers_in_another_process_finds_the_same(request, fixtu
     assert [path.name for path in tmp_path.iterdir()] == ["exported"]
     again = dict(load_model(to).named_parameters())
     assert all(torch.equal(parameter, again[name]) for name, parameter in model.named_parameters())
+
+
+def test_a_stop_while_the_folder_is_loaded_elsewhere_is_heard(untied_folder, expansion, tmp_path):
+    with polled(lambda: True), pytest.raises(InterruptedRunError):
+        export_model(
+            expanded(untied_folder),
+            tmp_path / "exported",
+            tokenizer=expansion.new,
+            base_folder=untied_folder,
+            changed=True,
+            card="",
+            samples=[],
+        )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_export_that_fails_leaves_what_was_there(untied_folder, expansion, tmp_path):

@@ -47,6 +47,10 @@ def test_what_was_computed_is_computed_once_for_its_inputs(tmp_path) -> None:
     reader({}, tmp_path, key="other").kept("ewc", make)
     reader({}, tmp_path).kept("source_shielded", make)
     assert len(calls) == 3
+    kept = next(tmp_path.rglob("ewc-*/made.safetensors"))
+    kept.write_bytes(kept.read_bytes()[:-1] + b"?")
+    assert torch.equal(reader({}, tmp_path).kept("ewc", make)["w"], torch.tensor([1 / 3]))
+    assert len(calls) == 4
 
 
 @pytest.mark.parametrize(

@@ -461,3 +461,13 @@ def test_isolation_that_an_architecture_cannot_give_is_refused_before_a_weight_i
             make_plan(make_recipe("stages.1.batch.isolate=true"))
     monkeypatch.undo()
     make_plan(make_recipe("stages.1.batch.isolate=true"))
+
+
+def test_memory_that_files_were_read_into_can_be_had(tmp_path):
+    """Pages that are free alone are fewer: 1 GiB here, where 20 can be had."""
+    accounts = tmp_path / "meminfo"
+    accounts.write_text("MemTotal: 33554432 kB\nMemFree: 1048576 kB\nMemAvailable:   20971520 kB\nCached: 9 kB\n")
+    assert plan_module._available_memory(accounts) == 20 * 2**30
+    accounts.write_text("MemTotal: 33554432 kB\n")
+    assert plan_module._available_memory(accounts) == 0
+    assert plan_module._available_memory(tmp_path / "none") == 0

@@ -44,6 +44,15 @@ def test_changed_tokenizer_is_refused(expansion, tokenizer, tmp_path):
         open_expansion(tmp_path, tokenizer)
 
 
+@pytest.mark.parametrize("content", [None, "{", "{}", "[]", '{"new_tokens": 3}'])
+def test_damaged_expansion_is_named(expansion, tokenizer, tmp_path, content):
+    expansion.save(tmp_path)
+    path = tmp_path / "expansion.json"
+    path.write_text(content) if content else path.unlink()
+    with pytest.raises(VocabularyError, match=r"expansion\.json: missing or damaged"):
+        open_expansion(tmp_path, tokenizer)
+
+
 def test_expansion_of_another_tokenizer_is_refused(expansion, tokenizer, tmp_path):
     expansion.save(tmp_path)
     with pytest.raises(VocabularyError, match="does not belong to tiny"):

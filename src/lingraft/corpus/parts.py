@@ -141,8 +141,9 @@ def write_part(
             for texts, encoded in _encoded(documents, encoding.encode_batch):
                 poll()
                 stream, sizes = _with_borders(texts, encoded, encoding, first + counts[1])
-                stream.tofile(tokens)
-                sizes.astype("<u8").tofile(lengths)
+                # Not tofile, which on a full disk says nothing of the reason.
+                tokens.write(stream.data)
+                lengths.write(sizes.astype("<u8").data)
                 for n, more in enumerate((len(stream), len(sizes), sum(len(text.encode()) for text in texts))):
                     counts[n] += more
         record = {"key": dict(key or {}), "counts": counts}

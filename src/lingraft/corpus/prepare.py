@@ -51,7 +51,7 @@ def source_fingerprint(files: Sequence[Path]) -> str:
     """
     digest = hashlib.sha256()
     for path in files:
-        digest.update(json.dumps([path.name, path.stat().st_size, hash_file(path)]).encode() + b"\n")
+        digest.update(json.dumps([path.name, path.stat().st_size, hash_file(path, poll)]).encode() + b"\n")
     return digest.hexdigest()
 
 

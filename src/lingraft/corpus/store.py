@@ -2,7 +2,7 @@
 
     tokens.ds         the tokens, one after another, little-endian, 2 bytes each up to 65,536 entries, else 4
     tokens.ds.index   where each document ends: the number of tokens up to there, 8 bytes each
-    manifest.json     what they are: width, counts, hashes of the files, of the tokenizer and of the text
+    manifest.json     what they are: width, counts, hashes of the files, of the tokenizer, of the text and of itself
 
 The first two are the files of datatrove (https://github.com/huggingface/datatrove, ``DocumentTokenizer``),
 which has no place for the width and whose reader assumes 2; hence the third.
@@ -24,7 +24,7 @@ from lingraft.run import fingerprint, hash_file, publish_folder
 
 __all__ = ["Manifest", "TokenStore", "build_store", "join_parts", "open_store", "store_name"]
 
-_FORMAT = 2
+_FORMAT = 3
 _TOKENS, _INDEX, _MANIFEST = "tokens.ds", "tokens.ds.index", "manifest.json"
 
 
@@ -127,7 +127,7 @@ def join_parts(
                 with (part.folder / TOKENS).open("rb") as file:
                     shutil.copyfileobj(file, tokens, 2**24)
         lengths = np.concatenate([np.fromfile(part.folder / LENGTHS, dtype="<u8") for part in parts])
-        lengths.cumsum(dtype="<u8").tofile(temporary / _INDEX)
+        (temporary / _INDEX).write_bytes(lengths.cumsum(dtype="<u8").data)
         manifest = Manifest(
             format=_FORMAT,
             width=encoding.dtype.itemsize,
@@ -142,7 +142,8 @@ def join_parts(
             tokens_sha256=hash_file(temporary / _TOKENS),
             index_sha256=hash_file(temporary / _INDEX),
         )
-        (temporary / _MANIFEST).write_text(json.dumps(asdict(manifest), indent=1) + "\n", encoding="utf-8")
+        sealed = asdict(manifest) | {"seal": fingerprint(asdict(manifest))}
+        (temporary / _MANIFEST).write_text(json.dumps(sealed, indent=1) + "\n", encoding="utf-8")
 
     publish_folder(folder, fill)
     return open_store(folder, tokenizer_sha256=tokenizer_sha256, corpus_sha256=corpus_sha256)
@@ -177,13 +178,17 @@ def open_store(folder: Path, *, tokenizer_sha256: str, corpus_sha256: str) -> To
 def _read_manifest(folder: Path) -> Manifest:
     path = folder / _MANIFEST
     try:
-        manifest = Manifest(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise CorpusError(f"{path}: not the manifest of a token store: {error}") from error
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        seal = stored.pop("seal")
+        manifest = Manifest(**stored)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise CorpusError(f"{path}: not the manifest of a token store: {error!r}; remove {folder}") from error
     if manifest.format != _FORMAT or manifest.width not in (2, 4):
         raise CorpusError(
             f"{path}: format {manifest.format}, width {manifest.width}; known are format {_FORMAT}, width 2 or 4"
         )
+    if seal != fingerprint(stored):
+        raise CorpusError(f"{path}: altered since it was written; remove {folder} to have it made anew")
     return manifest
 
 

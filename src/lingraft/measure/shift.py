@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from lingraft.errors import MeasurementError
@@ -74,7 +74,7 @@ def measure_shift(model: nn.Module, start: Path, *, new_ids: Sequence[int], num_
         num_ids: ids of the expanded tokenizer; rows from here on are padding.
 
     Raises:
-        MeasurementError: a tensor of the model is not in the folder, or has another shape there.
+        MeasurementError: a tensor of the model is not in the folder, or has another shape there; or a file is damaged.
     """
     shift = ParameterShift()
     old, new = row_index(other_rows(new_ids, num_ids)), row_index(new_ids)
@@ -108,8 +108,11 @@ def _tensors(folder: Path, wanted: Set[str]) -> Iterator[tuple[str, Tensor]]:
     files = sorted(folder.glob("*.safetensors"))
     stored: set[str] = set()
     for path in files:
-        with safe_open(path, framework="pt") as file:
-            stored |= set(file.keys())
+        try:
+            with safe_open(path, framework="pt") as file:
+                stored |= set(file.keys())
+        except (OSError, SafetensorError) as error:
+            raise MeasurementError(f"{path}: the weights to compare with cannot be read: {error}") from error
     if not wanted <= stored:
         yield from dict(load_model(folder).named_parameters()).items()
         return

@@ -18,6 +18,7 @@ from lingraft.model.auto_tokenizer import settle_tokenizer_class
 from lingraft.model.base import is_tied, load_model, quiet_transformers
 from lingraft.model.freeze import BLOCKS_RECORD
 from lingraft.model.resize import sizes_in_config
+from lingraft.polling import poll
 from lingraft.run import publish_folder
 from lingraft.vocabulary import TokenizerFile
 
@@ -158,11 +159,14 @@ def _load_elsewhere(model: nn.Module, folder: Path, tokenizer: TokenizerFile, sa
     given: Any = model
     ids = [(n * 9973) % tokenizer.num_ids for n in range(_PROBE_LENGTH)]
     command = [sys.executable, "-W", "ignore", "-c", _LOAD_SCRIPT, str(folder), json.dumps(ids), json.dumps(samples)]
-    # A session of its own: Ctrl-C is for this process, which lets the check finish and then stops.
-    result = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
-    if result.returncode:
-        raise ModelError(f"{folder}: a plain transformers process cannot load it:\n{result.stderr.strip()[-2000:]}")
-    theirs = json.loads(result.stdout.strip().splitlines()[-1])
+    # A session of its own: Ctrl-C is for this process, which ends the check and then stops.
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        said, complained = _wait(process)
+    if process.returncode:
+        raise ModelError(f"{folder}: a plain transformers process cannot load it:\n{complained.strip()[-2000:]}")
+    theirs = json.loads(said.strip().splitlines()[-1])
     # The other process loads on the CPU: a copy of ours is asked there too, from the same file.
     reloaded: Any = load_model(folder)
     with torch.no_grad():
@@ -185,6 +189,19 @@ def _load_elsewhere(model: nn.Module, folder: Path, tokenizer: TokenizerFile, sa
             f"{folder}: {theirs['num_ids']} ids and {theirs['rows']} rows were loaded; sizes or tie were lost"
         )
     return {"identical_logits": theirs["bytes"] == _digest(logits), "rows": theirs["rows"], "ids": theirs["num_ids"]}
+
+
+def _wait(process: "subprocess.Popen[str]") -> tuple[str, str]:
+    """Return what a process has said when it has ended; a stop is heard while waiting, and ends it."""
+    try:
+        while True:
+            try:
+                return process.communicate(timeout=0.5)
+            except subprocess.TimeoutExpired:
+                poll()
+    except BaseException:
+        process.kill()
+        raise
 
 
 def _digest(logits: torch.Tensor) -> str:

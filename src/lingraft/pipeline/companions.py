@@ -12,7 +12,7 @@ from lingraft.corpus.loader import TokenSource
 from lingraft.errors import CorpusError
 from lingraft.pipeline.settings import average_options
 from lingraft.recipe import Recipe, Stage
-from lingraft.run import publish_folder
+from lingraft.run import hash_file, publish_folder
 from lingraft.training.averaging import averages
 from lingraft.training.companion import Companion, MakeCompanion
 from lingraft.training.guards import SourceText, bind_guard
@@ -86,9 +86,16 @@ class SourceReader:
         return found
 
     def kept(self, name: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-        """Return what ``make`` gives, or gave before the stage was interrupted."""
+        """Return what ``make`` gives, or gave before the stage was interrupted; a damaged file is made anew."""
         folder = self.folder / f"{name}-{self.key}"
-        if not (folder / "made.safetensors").is_file():
+        tensors, digest = folder / "made.safetensors", folder / "made.sha256"
+
+        def fill(to: Path) -> None:
             made = {part: tensor.detach().cpu().contiguous() for part, tensor in make().items()}
-            publish_folder(folder, lambda to: save_file(made, to / "made.safetensors"))
-        return load_file(folder / "made.safetensors")
+            save_file(made, to / tensors.name)
+            (to / digest.name).write_text(hash_file(to / tensors.name), encoding="utf-8")
+
+        sound = tensors.is_file() and digest.is_file() and digest.read_bytes() == hash_file(tensors).encode()
+        if not sound:
+            publish_folder(folder, fill)
+        return load_file(tensors)

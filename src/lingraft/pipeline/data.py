@@ -17,6 +17,7 @@ from lingraft.corpus.language_id import parse_label, scripts_of_language
 from lingraft.corpus.near_duplicates import NearDuplicates
 from lingraft.corpus.overlap import Overlap, read_items
 from lingraft.corpus.prepare import (
+    SIDES,
     Place,
     Preparation,
     find_place,
@@ -27,14 +28,15 @@ from lingraft.corpus.prepare import (
 from lingraft.corpus.quality import bind_filters
 from lingraft.corpus.scripts import SCRIPTS
 from lingraft.corpus.sources import find_files
-from lingraft.errors import RecipeError, nearest
+from lingraft.errors import RecipeError, RunFolderError, nearest
 from lingraft.pipeline.parallel import pair_corpus
 from lingraft.pipeline.progress import Progress, Silent
 from lingraft.pipeline.settings import refuse_shared_files, refuse_unmeasurable
 from lingraft.pipeline.stopping import Stopper
+from lingraft.polling import poll
 from lingraft.recipe import Corpus, Recipe
 from lingraft.report import write_data_page
-from lingraft.run import Run, fingerprint, write_file
+from lingraft.run import Run, fingerprint, hash_file, read_own, write_file
 
 __all__ = [
     "benchmark_files",
@@ -157,18 +159,29 @@ def prepare_corpora(run: Run, recipe: Recipe, progress: Progress) -> None:
         inputs = _inputs(corpus, place) | {"pairs": [corpus.pairs.options(), recipe.seed] if corpus.pairs else None}
         if corpus.pairs:
             place = find_place([str(pair_corpus(recipe, name, run.path("pairs", name)))], f"corpora.{name}")
-        run.step(
+        record = run.step(
             f"corpus-{name}",
             inputs,
             partial(prepare_corpus, name, folder, place, preparation),
-            makes=[folder / "train.jsonl", folder / "validation.jsonl"],
+            makes=[folder / "train.jsonl", folder / "validation.jsonl", folder / "report.json"],
             source=f"the text of corpora.{name}",
         )
-        report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        _refuse_damaged(record, folder)
+        report = read_own(folder / "report.json")
         for warning in report.get("warnings", ()):
             progress.note(f"corpora.{name}: {warning}")
     refuse_unmeasurable(recipe, lambda name: run.path("corpora", name, "validation.jsonl").stat().st_size > 0)
     _find_overlap(run, recipe, progress)
+
+
+def _refuse_damaged(record: Mapping[str, Any], folder: Path) -> None:
+    """Refuse prepared text that is not what was written: everything later would be made of it, and measured on it."""
+    for side in SIDES:
+        path = folder / f"{side}.jsonl"
+        if hash_file(path, poll) != record[f"{side}_sha256"]:
+            raise RunFolderError(
+                f"{path}: it is not the text that was written there; delete it, and the same command makes it again"
+            )
 
 
 def _inputs(corpus: Corpus, place: Place) -> dict[str, Any]:
@@ -206,7 +219,7 @@ def _find_overlap(run: Run, recipe: Recipe, progress: Progress) -> None:
         return {"fingerprint": fingerprint(found)}
 
     run.step("overlap", inputs, measure, makes=[to])
-    for warning in json.loads(to.read_text(encoding="utf-8")).get("warnings", ()):
+    for warning in read_own(to).get("warnings", ()):
         progress.note(warning)
 
 
@@ -284,14 +297,9 @@ def data_report(recipe: Recipe, folder: str | Path, *, progress: Progress | None
             preparation_of(recipe, name).cleaning.refuse_unusable(f"corpora.{name}")
         prepare_corpora(run, recipe, progress or Silent())
         found = {
-            "corpora": {name: _read_report(run.path("corpora", name, "report.json")) for name in recipe.corpora},
-            "overlap": _read_report(run.path("corpora", "overlap.json")),
+            "corpora": {name: read_own(run.path("corpora", name, "report.json")) for name in recipe.corpora},
+            "overlap": read_own(run.path("corpora", "overlap.json")),
         }
         write_file(run.path("data.json"), json.dumps(found, ensure_ascii=False, indent=1) + "\n")
         write_data_page(run.folder, run.path("data.html"))
-    return found
-
-
-def _read_report(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found

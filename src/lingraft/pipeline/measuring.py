@@ -33,7 +33,7 @@ from lingraft.model.freeze import other_rows, row_index
 from lingraft.pipeline.prepare import Prepared, texts_of
 from lingraft.pipeline.progress import Progress
 from lingraft.recipe import Choice, Recipe
-from lingraft.run import Run, write_file
+from lingraft.run import Run, read_own, write_file
 from lingraft.vocabulary import TokenizerFile, VocabularyExpansion, dominant_scripts
 
 __all__ = ["Evaluator", "bind_probes"]
@@ -178,7 +178,7 @@ class Evaluator:
         yield Measurement(stage, tokens, "bits_per_byte/lossy_documents", self._texts[language].lossy, language)
 
     def _all_bits(self, scorer: Scorer, stage: str, tokens: int) -> list[Measurement]:
-        before = json.loads(self.run.path("base_bits.json").read_text(encoding="utf-8"))
+        before = read_own(self.run.path("base_bits.json"))
         rows: list[Measurement] = []
         for code in self._texts:
             bits = self._bits(scorer, self.expansion.new, code)

@@ -1,6 +1,5 @@
 """What a recipe will do, before anything is loaded: stages, tokens, passes, rates, memory, time, warnings."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -372,8 +371,15 @@ def _warnings(recipe: Recipe, corpora: tuple[CorpusPlan, ...], stages: tuple[Sta
         yield f"only {format_tokens(recipe.total_tokens)} training tokens in all"
 
 
-def _available_memory() -> int:
-    names = os.sysconf_names
-    if "SC_AVPHYS_PAGES" not in names:
+def _available_memory(accounts: Path = Path("/proc/meminfo")) -> int:
+    """Return the bytes that can be had without swapping, or 0 where the system does not say.
+
+    That is Linux's ``MemAvailable``: pages that are free would be too few, since what files were read into counts as
+    used until somebody wants it.
+    """
+    try:
+        lines = accounts.read_text(encoding="ascii").splitlines()
+    except OSError:
         return 0
-    return int(os.sysconf("SC_AVPHYS_PAGES")) * int(os.sysconf("SC_PAGE_SIZE"))
+    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(found[0]) * 1024 if found else 0

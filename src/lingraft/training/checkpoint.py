@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.optim import Optimizer
 
 from lingraft.errors import CheckpointError
 from lingraft.model.shards import held, is_split
-from lingraft.run import fingerprint, hash_file, publish_folder
+from lingraft.run import fingerprint, hash_file, publish_folder, refused_write
 from lingraft.training.distributed import ALONE, Ranks, read_tensors, write_tensors
 
 __all__ = [
@@ -134,11 +134,11 @@ def save_checkpoint(
 def _publish(folder: Path, fill: Callable[[Path], None]) -> None:
     try:
         publish_folder(folder, fill)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         step = int(folder.name.removeprefix(_PREFIX))
         raise CheckpointError(
-            f"{folder.parent}: the checkpoint of step {step} could not be written: {error.strerror}; the one before it "
-            "stands, and the same command goes on from there"
+            f"{folder.parent}: the checkpoint of step {step} could not be written: {refused_write(error) or error}; "
+            "the one before it stands, and the same command goes on from there"
         ) from error
     _verified_manifest(folder)
 

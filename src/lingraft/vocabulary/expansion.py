@@ -109,14 +109,25 @@ def open_expansion(folder: Path, old: TokenizerFile) -> VocabularyExpansion:
     """Return the expansion that was saved in a folder.
 
     Raises:
-        VocabularyError: it was made from another tokenizer than ``old``, or its tokenizer was changed since.
+        VocabularyError: it was made from another tokenizer than ``old``, or one of the two files was changed since.
     """
-    stored = json.loads((folder / "expansion.json").read_text(encoding="utf-8"))
-    new = TokenizerFile.open(folder)
+    new, path = TokenizerFile.open(folder), folder / "expansion.json"
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        made = _from_summary(stored, old, new)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise VocabularyError(
+            f"{path}: missing or damaged ({error!r}); delete {folder}, and the same command makes it again"
+        ) from error
     if (stored["old_sha256"], stored["new_sha256"]) != (old.sha256, new.sha256):
         raise VocabularyError(
             f"{folder}: this expansion does not belong to {old.source}, or tokenizer.json was changed"
         )
+    return made
+
+
+def _from_summary(stored: dict[str, Any], old: TokenizerFile, new: TokenizerFile) -> VocabularyExpansion:
+    """Return the expansion that :meth:`VocabularyExpansion.summary` describes."""
     return VocabularyExpansion(
         stored["method"],
         old,

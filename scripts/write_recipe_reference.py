@@ -81,6 +81,7 @@ _MEANINGS = {
     "precision": "Type of matrix products, in training and measuring. Weights, optimiser, loss and averages are fp32.",
     "device": "`auto` takes a GPU where there is one.",
     "stages": "What is trained, one after another.",
+    "compile": "Compile the body for training (a minute or two at the start; needs a C++ compiler on a CPU).",
     "measure": "What is measured, when, on how much.",
     "track": "Experiment trackers beside `measurements.jsonl`, by name: `tensorboard`, `wandb`, `mlflow`, `trackio`, …",
     "languages.source": "The language that must not be forgotten.",
@@ -197,6 +198,7 @@ _MEANINGS = {
     "stages.N.batch.tokens": "Tokens per optimiser step; a multiple of `sequence_length`.",
     "stages.N.batch.sequence_length": "Tokens per sequence.",
     "stages.N.batch.micro_batch": "Sequences per forward pass; changes memory and time, not what is learned.",
+    "stages.N.batch.checkpoint_activations": "Activations are made again in the backward pass: less memory, more time.",
     "stages.N.batch.isolate": (
         "Whether documents of one sequence are kept from seeing each other. Off, because it needs an explicit mask "
         "(slower kernels), and models that take none are refused. Without a start token of documents, name one."

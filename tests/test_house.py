@@ -127,6 +127,7 @@ model
 
 training.learning_rate
 training.loss
+training.acceleration
 training.horizon
 training.multi_token
 training.optimizer_state

@@ -206,6 +206,7 @@ class Recipe(Part):
     blocks: Blocks | None = None
     precision: Literal["bf16", "fp32"] = "bf16"
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    compile: bool = False
     stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
     interpolate: Interpolation | None = None
     measure: Measure = Measure()

@@ -215,12 +215,15 @@ class Batch(Part):
     A sequence holds several documents. With ``isolate`` none sees another: attention stays inside each, and positions
     count from its first token. Otherwise attention runs on across their borders, as in the two papers'
     runs. In neither case is the beginning of a document foretold from the end of the one before.
+    ``checkpoint_activations`` trades time for memory: what a layer computed is dropped and made again in the backward
+    pass, so that memory for activations grows with one layer, not with all.
     """
 
     tokens: TokenCount = 65_536
     sequence_length: Annotated[int, Field(ge=8)] = 512
     micro_batch: Annotated[int, Field(ge=1)] = 4
     isolate: bool = False
+    checkpoint_activations: bool = False
 
     @model_validator(mode="after")
     def _whole_sequences(self) -> "Batch":

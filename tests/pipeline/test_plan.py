@@ -182,6 +182,13 @@ def test_memory_by_hand(make_recipe, overrides, stepped, copies, kept):
     assert counted == 4 * 1000 + 4 * stepped * copies + 4 * 32 * 100 * 10 * kept + 512 * 50 * 4 * 3
 
 
+def test_memory_of_activations_that_are_made_again(make_recipe):
+    recipe = make_recipe("stages.1.batch.checkpoint_activations=true")
+    base = dataclasses.replace(make_plan(recipe).base, hidden_size=100, num_layers=10)
+    kept = stage_memory(recipe, base, recipe.stages[1], 0, 0, 0)
+    assert kept == 4 * 32 * 100 * (10 * 4 + 90)  # of each layer its input, of one layer all
+
+
 @pytest.mark.parametrize(
     ("overrides", "warning"),
     [

@@ -70,7 +70,7 @@ def outline_stage(
     course = tuple(rates.at(int(point * steps)) for point in _POINTS)
     tokens = steps * stage.batch.tokens
     # A frozen body needs no gradients of its own, but the backward pass still runs through it to the input rows.
-    passes = 6 if "all" in stage.trains else 4
+    passes = (6 if "all" in stage.trains else 4) + (2 if stage.batch.checkpoint_activations else 0)
     # Gradients and moments are of whole matrices, even where only some of their rows learn.
     stepped = rows * tables if learning <= rows * tables else learning
     return StageOutline(
@@ -135,7 +135,9 @@ def stage_memory(recipe: Recipe, base: BaseDescription, stage: Stage, parameters
     tokens = stage.batch.micro_batch * stage.batch.sequence_length
     has_frozen_body = all("embeddings" in word for word in stage.trains)
     kept = (_KEPT_BYTES_FROZEN if has_frozen_body else _KEPT_BYTES)[recipe.precision]
-    activations = tokens * base.hidden_size * base.num_layers * kept
+    # Made again layer by layer, each keeps its fp32 input, and one at a time keeps all.
+    per_unit = 4 * base.num_layers + kept if stage.batch.checkpoint_activations else base.num_layers * kept
+    activations = tokens * base.hidden_size * per_unit
     return weights + activations + _CHUNK_BYTES * rows
 
 

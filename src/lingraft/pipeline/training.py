@@ -154,6 +154,7 @@ class StageRunner:
             rates,
             recipe.seed,
             recipe.precision,
+            recipe.compile,
             recipe.measure.at,
         ]
         data = {name: store.manifest.corpus_sha256 for name, store in self.stores.items()}
@@ -360,6 +361,8 @@ def stage_plan(recipe: Recipe, index: int) -> StagePlan:
         weight_decay=chosen.weight_decay,
         clip=chosen.clip,
         isolate=stage.batch.isolate,
+        compile=recipe.compile,
+        checkpoint_activations=stage.batch.checkpoint_activations,
         z_loss=stage.z_loss,
         extra_heads=stage.extra_heads,
         alarms=AlarmRules(**stage.alarms.model_dump()),

@@ -22,6 +22,7 @@ from lingraft.model.base import Head, hidden_states
 from lingraft.model.freeze import Trainable, frozen_digests, prove_frozen
 from lingraft.model.isolation import refuse_leaks
 from lingraft.model.shards import held
+from lingraft.training.acceleration import accelerate, uncompiled
 from lingraft.training.checkpoint import (
     Checkpoint,
     latest_checkpoint,
@@ -64,6 +65,8 @@ class StagePlan:
         weight_decay: on matrices; vectors are not decayed, nor tables of which only some rows learn.
         clip: largest norm of the gradient.
         isolate: whether documents of one sequence are kept from seeing each other.
+        compile: whether the body's forward and backward pass are compiled, see :mod:`lingraft.training.acceleration`.
+        checkpoint_activations: whether activations are made again in the backward pass, see there.
         z_loss: see :func:`lingraft.training.loss.chunked_cross_entropy`.
         extra_heads: heads of :class:`lingraft.training.multi_token.ExtraHeads`.
         alarms: what follows a step that looks wrong.
@@ -89,6 +92,8 @@ class StagePlan:
     weight_decay: float = 0.1
     clip: float = 1.0
     isolate: bool = False
+    compile: bool = False
+    checkpoint_activations: bool = False
     z_loss: float = 0.0
     extra_heads: int = 0
     alarms: AlarmRules = field(default_factory=AlarmRules)
@@ -229,10 +234,11 @@ class _Loop:
         """Measure the raw weights, and then the averaged ones in their place; if that is stopped, save and stop."""
         self.model.eval()
         try:
-            self.ranks.together(lambda: self.callbacks.measure(step))
-            with self.averages() as any_averaged:
-                if any_averaged:
-                    self.ranks.together(lambda: self.callbacks.measure_averaged(step))
+            with uncompiled():
+                self.ranks.together(lambda: self.callbacks.measure(step))
+                with self.averages() as any_averaged:
+                    if any_averaged:
+                        self.ranks.together(lambda: self.callbacks.measure_averaged(step))
         except InterruptedRunError as error:
             self.save(step, pending=True)
             raise InterruptedRunError(f"{self.where(step)}, before it was measured; it is saved") from error
@@ -286,6 +292,7 @@ def train_stage(
             refuse_leaks(model, head.num_ids, f"stage {plan.name!r}, batch.isolate")
     if ranks.count > 1:
         ranks.together(lambda: _refuse_undivided(plan, loader, ranks))
+    accelerate(model, compile_body=plan.compile, checkpoint_activations=plan.checkpoint_activations)
     within = shard(model, ranks)
     head = _current(model, head) if ranks.count > 1 else head
     still = frozen_digests(model, trainable)
@@ -321,8 +328,8 @@ def _refuse_undivided(plan: StagePlan, loader: SequenceLoader, ranks: Ranks) -> 
     """Refuse what several ranks cannot do together: batches that are not equal parts, and what is not elementwise."""
     loader.batch(0, rank=ranks.rank, num_ranks=ranks.count)
     divides = optimizers.get(plan.optimizer, "optimizer.name").marks.get("divides", True)
-    if plan.extra_heads or not divides:
-        what = "extra_heads" if plan.extra_heads else f"the optimiser {plan.optimizer}"
+    alone = {"extra_heads": plan.extra_heads, "compile": plan.compile, f"the optimiser {plan.optimizer}": not divides}
+    for what in (what for what, is_used in alone.items() if is_used):
         raise TrainingError(f"stage {plan.name!r}: {what} works in one process only, and there are {ranks.count}")
 
 

@@ -1,0 +1,206 @@
+"""Training steps of lingraft beside those of other trainers: the same model, tokens, type and batch, in one run.
+
+    python benchmarks/trainers.py FOLDER [--vocabulary 128256] [--train embeddings] [--trainers lingraft,transformers]
+
+FOLDER is a Hugging Face causal LM. Every trainer gets a process of its own, one after another, in rounds, so that what
+else the machine does falls on all of them; told are the median tokens per second over all measured steps, the peak
+resident size, and both as ratios to the first trainer. Random tokens, AdamW with fp32 weights and moments, bf16
+products by autocast. Nothing else should run on the machine.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+WARM = 2
+
+
+def made_model(folder: str, vocabulary: int) -> Any:
+    """Return the model in fp32, its matrices grown to a number of rows where one is given."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    if vocabulary:
+        model.resize_token_embeddings(vocabulary, mean_resizing=False)
+    return model
+
+
+def freeze_body(model: Any, train: str) -> None:
+    """Leave only the embedding matrices trainable where that is asked for."""
+    if train == "embeddings":
+        for parameter in model.parameters():
+            parameter.requires_grad_(False)
+        for module in (model.get_input_embeddings(), model.get_output_embeddings()):
+            module.weight.requires_grad_(True)
+
+
+def tokens_of(arguments: argparse.Namespace, ids: int) -> np.ndarray:
+    """Return random tokens for all steps, ``(sequence, position)``."""
+    shape = (arguments.steps * arguments.sequences, arguments.length + 1)
+    return np.random.default_rng(0).integers(ids, size=shape)
+
+
+def with_lingraft(arguments: argparse.Namespace, **settings: Any) -> list[float]:
+    """Return the times at which steps ended."""
+    from lingraft.corpus.apportionment import apportion
+    from lingraft.corpus.loader import SequenceLoader
+    from lingraft.corpus.mixing import Schedule
+    from lingraft.model.base import head_of
+    from lingraft.model.freeze import choose_trainable
+    from lingraft.training.stage import StageCallbacks, StagePlan, train_stage
+
+    model = made_model(arguments.folder, arguments.vocabulary)
+    ids = model.get_input_embeddings().weight.shape[0]
+
+    class Store:
+        tokens = tokens_of(arguments, ids).ravel()
+        document_ends = np.array([len(tokens)], dtype=np.uint64)
+
+    mix = apportion(
+        Schedule(lambda _: {"x": 1.0}), ["x"], arguments.steps * arguments.sequences, grain=arguments.sequences
+    )
+    loader = SequenceLoader(
+        {"x": Store()}, mix, sequences=arguments.sequences, sequence_length=arguments.length, seed=0
+    )
+    times: list[float] = []
+    plan = StagePlan(
+        name="benchmark", seed=0, num_steps=arguments.steps, micro_batch=arguments.micro_batch, dtype=torch.bfloat16,
+        peak_rate=1e-4, warmup_steps=0, refuse_bad_start=False, **settings,
+    )  # fmt: skip
+    trainable = choose_trainable(model, arguments.train, (), ids)
+    told = StageCallbacks(on_step=lambda _: times.append(time.perf_counter()))
+    with tempfile.TemporaryDirectory() as folder:
+        train_stage(model, head_of(model, ids), trainable, loader, plan, Path(folder) / "checkpoints", {}, told)
+    return times
+
+
+def with_transformers(arguments: argparse.Namespace, **settings: Any) -> list[float]:
+    """Return the times at which the optimiser steps of transformers' Trainer ended."""
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    model = made_model(arguments.folder, arguments.vocabulary)
+    freeze_body(model, arguments.train)
+    rows = tokens_of(arguments, model.get_input_embeddings().weight.shape[0])[:, :-1]
+    data = [{"input_ids": torch.from_numpy(row), "labels": torch.from_numpy(row)} for row in rows]
+    times: list[float] = []
+
+    class Clock(TrainerCallback):
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            times.append(time.perf_counter())
+
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(
+            model,
+            TrainingArguments(
+                output_dir=folder, max_steps=arguments.steps, per_device_train_batch_size=arguments.micro_batch,
+                gradient_accumulation_steps=arguments.sequences // arguments.micro_batch, bf16=True, use_cpu=True,
+                optim="adamw_torch_fused", learning_rate=1e-4, weight_decay=0.1, max_grad_norm=1.0, report_to=[],
+                save_strategy="no", logging_strategy="no", disable_tqdm=True, **settings,
+            ),
+            train_dataset=data,
+            callbacks=[Clock()],
+        )  # fmt: skip
+        trainer.train()
+    return times
+
+
+def with_lightning(arguments: argparse.Namespace) -> list[float]:
+    """Return the times at which the optimiser steps of Lightning's Trainer ended."""
+    import lightning
+
+    model = made_model(arguments.folder, arguments.vocabulary)
+    freeze_body(model, arguments.train)
+    rows = torch.from_numpy(tokens_of(arguments, model.get_input_embeddings().weight.shape[0])[:, :-1])
+    times: list[float] = []
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model.train()
+
+        def training_step(self, ids: torch.Tensor, _: int) -> torch.Tensor:
+            return self.model(input_ids=ids, labels=ids).loss
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            learning = [p for p in self.parameters() if p.requires_grad]
+            return torch.optim.AdamW(learning, lr=1e-4, weight_decay=0.1, fused=True)
+
+        def optimizer_step(self, *given: Any, **named: Any) -> None:
+            super().optimizer_step(*given, **named)
+            times.append(time.perf_counter())
+
+    trainer = lightning.Trainer(
+        accelerator="cpu", precision="bf16-mixed", max_steps=arguments.steps, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, use_distributed_sampler=False,
+        accumulate_grad_batches=arguments.sequences // arguments.micro_batch,
+    )  # fmt: skip
+    trainer.fit(Module(), torch.utils.data.DataLoader(rows, batch_size=arguments.micro_batch))
+    return times
+
+
+TRAINERS = {
+    "transformers": with_transformers,
+    "lightning": with_lightning,
+    "lingraft": with_lingraft,
+    "lingraft-compiled": lambda arguments: with_lingraft(arguments, compile=True),
+    "lingraft-checkpointed": lambda arguments: with_lingraft(arguments, checkpoint_activations=True),
+}
+
+
+def measured(arguments: argparse.Namespace) -> dict[str, float]:
+    """Return tokens per second of the steps behind the first two, and the peak resident size in bytes."""
+    times = TRAINERS[arguments.one](arguments)
+    steps = [after - before for before, after in zip(times[WARM - 1 :], times[WARM:], strict=False)]
+    per_step = arguments.sequences * arguments.length
+    return {
+        "tokens_per_second": per_step / statistics.median(steps),
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
+def main() -> None:
+    """Measure every trainer in a process of its own and tell the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    parser.add_argument("--trainers", default="transformers,lingraft,lingraft-compiled")
+    parser.add_argument("--train", default="all", choices=["all", "embeddings"])
+    parser.add_argument("--vocabulary", type=int, default=0, help="rows of the matrices; 0 leaves them as they are")
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--sequences", type=int, default=8, help="per optimiser step")
+    parser.add_argument("--micro-batch", type=int, default=4)
+    parser.add_argument("--length", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        print(json.dumps(measured(arguments)))
+        return
+    found: dict[str, list[dict[str, float]]] = {}
+    for _ in range(arguments.rounds):
+        for name in arguments.trainers.split(","):
+            command = [sys.executable, __file__, *sys.argv[1:], "--one", name]
+            told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+            found.setdefault(name, []).append(json.loads(told.strip().splitlines()[-1]))
+    rates = {name: statistics.median(one["tokens_per_second"] for one in all_) for name, all_ in found.items()}
+    peaks = {name: max(one["peak_bytes"] for one in all_) for name, all_ in found.items()}
+    first = next(iter(found))
+    print("| trainer | tokens/s | ratio | peak memory, GiB | ratio |\n| --- | --- | --- | --- | --- |")
+    for name in found:
+        print(
+            f"| {name} | {rates[name]:.0f} | {rates[name] / rates[first]:.2f} | {peaks[name] / 2**30:.2f} "
+            f"| {peaks[name] / peaks[first]:.2f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

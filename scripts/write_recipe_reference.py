@@ -55,6 +55,7 @@ _PARTS = (
     ("stages.N.bpe_dropout", recipes.BpeDropout),
     ("stages.N.alarms", recipes.Alarms),
     ("stages.N.ema", recipes.Ema),
+    ("stages.N.slices", recipes.Slices),
     ("interpolate", recipes.Interpolation),
     ("measure", recipes.Measure),
     ("measure.probes.N", recipes.Choice),
@@ -210,6 +211,10 @@ _MEANINGS = {
     "stages.N.optimizer.eps": "Added to the root of the second moment.",
     "stages.N.optimizer.weight_decay": "On matrices only; never on tables of which only some rows learn.",
     "stages.N.optimizer.clip": "Largest norm of the gradient.",
+    "stages.N.slices": "Whether the stage is trained in slices that are merged.",
+    "stages.N.slices.count": "How many slices; the stage's steps must be a multiple of it.",
+    "stages.N.slices.width": "How many branches start from the same weights and are merged.",
+    "stages.N.slices.merge": "How: on the line, or on the arc.",
     "stages.N.ema.kind": "Which average; see above.",
     "stages.N.ema.decay": "Weight of the old weights, α; of the start with `to_start`. Each kind has "
     "its own: 0.92 for `live` and `lr_matched`, 0.5 for `lookahead`, 0.01 for `to_start`, 0.999 for `shadow`.",

@@ -203,6 +203,7 @@ pipeline.initialising
 pipeline.companions
 pipeline.measuring
 pipeline.drawn_tokens
+pipeline.slicing
 pipeline.training
 pipeline.interpolating
 pipeline.bakeoff

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from lingraft.errors import nearest
 from lingraft.quantities import Fraction, LanguageCode
 from lingraft.recipe_corpus import Corpus, LanguageId, NearDuplicates
-from lingraft.recipe_guard import Blocks, Ema, Interpolation
+from lingraft.recipe_guard import Blocks, Ema, Interpolation, Slices
 from lingraft.recipe_part import Choice, Name, NonEmpty, Part, as_tuple
 from lingraft.recipe_stage import (
     TRAIN_WORDS,
@@ -48,6 +48,7 @@ __all__ = [
     "NearDuplicates",
     "Optimizer",
     "Recipe",
+    "Slices",
     "Stage",
     "Vocabulary",
 ]
@@ -250,6 +251,8 @@ class Recipe(Part):
             where = ("stages", index, "optimizer", "start")
             if before is None:
                 raise _at(where, "no stage comes before the first, whose moments could be carried on")
+            if before.slices or stage.slices:
+                raise _at(where, "moments cannot be carried on to or from a stage in slices: every slice has its own")
             one, other = before.optimizer, stage.optimizer
             if (one.name, one.betas) != (other.name, other.betas):
                 raise _at(where, "moments can only be carried on with the name and betas of the stage before")

@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 from lingraft.quantities import Fraction, Length
 from lingraft.recipe_part import Part, as_tuple
 
-__all__ = ["Blocks", "Ema", "Interpolation"]
+__all__ = ["Blocks", "Ema", "Interpolation", "Slices"]
 
 _AVERAGES: dict[str, dict[str, Any]] = {
     "live": {"decay": 0.92, "every": 1},
@@ -130,3 +130,24 @@ class Blocks(Part):
     def number(self) -> int:
         """How many copies there are."""
         return self.count if self.count is not None else len(self.after or ())
+
+
+class Slices(Part):
+    """A stage in slices that are trained apart and merged: Branch-and-Merge (arXiv 2407.08699).
+
+    The stage's steps are cut into ``count`` slices, each with a warm-up and decay of its own. ``width`` branches at a
+    time train from the same weights, each on its slice; their merge (``linear`` or ``slerp``) is where the next ones
+    start. The model is measured after every merge instead of at the points of ``measure.at``.
+    """
+
+    count: Annotated[int, Field(ge=2)] = 4
+    width: Annotated[int, Field(ge=2)] = 2
+    merge: Literal["linear", "slerp"] = "linear"
+
+    @model_validator(mode="after")
+    def _whole_rounds(self) -> "Slices":
+        if self.count % self.width:
+            raise ValueError(
+                f"count {self.count} must be a multiple of width {self.width}: branches merge when all are done"
+            )
+        return self

@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from lingraft.errors import nearest
 from lingraft.quantities import Fraction, Length, TokenCount
-from lingraft.recipe_guard import Ema
+from lingraft.recipe_guard import Ema, Slices
 from lingraft.recipe_part import Choice, Name, Part, as_tuple
 
 __all__ = [
@@ -272,6 +272,7 @@ class Stage(Part):
     optimizer: Optimizer = Optimizer()
     ema: Ema | None = None
     guards: tuple[Choice, ...] = ()
+    slices: Slices | None = None
     z_loss: Annotated[float, Field(ge=0)] = 0.0
     extra_heads: Annotated[int, Field(ge=0, le=8)] = 0
     bpe_dropout: BpeDropout | None = None
@@ -298,10 +299,22 @@ class Stage(Part):
             raise ValueError("an empty list of patterns trains nothing")
         return as_tuple(value)
 
+    @model_validator(mode="after")
+    def _whole_slices(self) -> "Stage":
+        if self.slices and self.num_steps % self.slices.count:
+            raise ValueError(
+                f"{self.num_steps} steps cannot be cut into {self.slices.count} equal slices; change tokens"
+            )
+        if self.slices and self.ema is not None and self.ema.is_beside:
+            raise ValueError(
+                f"slices with ema.kind {self.ema.kind}: a merge has no average beside it; use live or none"
+            )
+        return self
+
     @property
     def is_guarded(self) -> bool:
-        """Whether an average or a guard holds the stage's weights near where they were; the control counts as one."""
-        return self.ema is not None or bool(self.guards)
+        """Whether an average, a guard or merges hold the weights near where they were; the control counts as one."""
+        return self.ema is not None or bool(self.guards) or self.slices is not None
 
     @property
     def trains(self) -> tuple[str, ...]:

@@ -129,7 +129,7 @@ def stage_memory(recipe: Recipe, base: BaseDescription, stage: Stage, parameters
     copies = 1 + float(optimizers.get(stage.optimizer.name, "optimizer.name").marks.get("copies", 2))
     weights = (
         4 * (parameters + extra)
-        + 4 * stepped * ((stage.ema.copies if stage.ema else 0) + guard_copies(stage))
+        + 4 * stepped * ((stage.ema.copies if stage.ema else 0) + guard_copies(stage) + _held_branches(stage))
         + round(4 * (stepped + extra) * copies)
     )
     tokens = stage.batch.micro_batch * stage.batch.sequence_length
@@ -139,6 +139,11 @@ def stage_memory(recipe: Recipe, base: BaseDescription, stage: Stage, parameters
     per_unit = 4 * base.num_layers + kept if stage.batch.checkpoint_activations else base.num_layers * kept
     activations = tokens * base.hidden_size * per_unit
     return weights + activations + _CHUNK_BYTES * rows
+
+
+def _held_branches(stage: Stage) -> int:
+    """Return how many copies of what learns are held for a merge: the round's start and its branches."""
+    return 1 + stage.slices.width if stage.slices else 0
 
 
 def product_rate(size: int = 1024) -> float:

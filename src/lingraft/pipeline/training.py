@@ -29,6 +29,7 @@ from lingraft.pipeline.parallel import language_shares
 from lingraft.pipeline.progress import Progress
 from lingraft.pipeline.rates import optimizer_options, stage_rates
 from lingraft.pipeline.settings import checkpoint_steps, measure_steps, stage_mix
+from lingraft.pipeline.slicing import SlicedTraining
 from lingraft.pipeline.stopping import Stopper
 from lingraft.recipe import Recipe, Stage
 from lingraft.run import Run, fingerprint, hash_file, publish_folder
@@ -206,7 +207,7 @@ class StageRunner:
         blocks, num_ids = inserted_blocks(self.expanded), expansion.new.num_ids
         trainable = choose_trainable(model, stage.trains, expansion.new_ids, num_ids, blocks=blocks)
         folder = stage_folder(run, index, stage)
-        if not any((folder / "checkpoints").glob("step-*")):
+        if not any((folder / "checkpoints").glob("step-*")) and not any((folder / "checkpoints").glob("slice-*")):
             run.forget_measurements_of(stage.name)
         averaged: dict[str, str] = {}
 
@@ -217,18 +218,32 @@ class StageRunner:
         callbacks = self._callbacks(index, model)
         callbacks.finish_averaged = finish_averaged
         loader = self._loader(index)
-        still = train_stage(
-            model,
-            head_of(model, num_ids),
-            trainable,
-            loader,
-            self._plan(index, folder, device),
-            folder / "checkpoints",
-            self._fingerprints(index),
-            callbacks,
-            carried=self._carried(index),
-            accept=run.accepted,
-        )
+        if stage.slices:
+            still = SlicedTraining(
+                spec=stage.slices,
+                model=model,
+                head=head_of(model, num_ids),
+                trainable=trainable,
+                loader=loader,
+                plan_of=lambda turn: self._plan(index, folder, device, turn),
+                folder=folder / "checkpoints",
+                fingerprints=self._fingerprints(index),
+                callbacks=callbacks,
+                forget_after=lambda step: self._forget_after(index, step),
+            ).run()
+        else:
+            still = train_stage(
+                model,
+                head_of(model, num_ids),
+                trainable,
+                loader,
+                self._plan(index, folder, device),
+                folder / "checkpoints",
+                self._fingerprints(index),
+                callbacks,
+                carried=self._carried(index),
+                accept=run.accepted,
+            )
 
         self._keep(model, folder / "model")
         for name in ("checkpoints", "guards"):
@@ -246,12 +261,16 @@ class StageRunner:
             record["optimizer_sha256"] = hash_file(folder / _CARRIED)
         return record | averaged | {"cursors": loader.consumed(stage.num_steps)}
 
-    def _plan(self, index: int, folder: Path, device: torch.device) -> StagePlan:
+    def _forget_after(self, index: int, step: int) -> None:
+        stage = self.recipe.stages[index]
+        self.run.forget_measurements_after(stage.name, self._tokens_before(index) + step * stage.batch.tokens)
+
+    def _plan(self, index: int, folder: Path, device: torch.device, turn: int = 0) -> StagePlan:
         """Return the numbers of a stage with its guards before its average: an average is of what they let happen."""
         recipe, stage = self.recipe, self.recipe.stages[index]
         plan = stage_plan(recipe, index)
         spoken = {n: store for n, store in self.stores.items() if recipe.language_of(n) == recipe.languages.source}
-        key = fingerprint(self._fingerprints(index))
+        key = fingerprint([self._fingerprints(index), turn])
         source = SourceReader(spoken, stage.batch.sequence_length, folder / "guards", key, device).text()
         return replace(plan, companions=(*guard_makers(recipe, index, source), *plan.companions))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from lingraft.errors import CheckpointError
@@ -17,6 +18,7 @@ from lingraft.training.checkpoint import (
     restore_optimizer,
     save_checkpoint,
 )
+from lingraft.training.distributed import Ranks
 
 PRINTS = {"recipe": "r1", "tokenizer": "t1", "data": "d1"}
 
@@ -150,6 +152,41 @@ def test_o66_a_disk_that_fills_while_saving_leaves_the_last_one(tmp_path: Path, 
         save(tmp_path, 20)
     assert names(tmp_path) == ["step-00000010"]
     assert latest_checkpoint(tmp_path, PRINTS)[0].step == 10
+
+
+class FirstOfTwo(Ranks):
+    """Rank 0 of two, whose messages reach nobody."""
+
+    def first(self, action):
+        return action()
+
+    together = first
+
+
+def test_o66_a_disk_that_fills_leaves_no_other_rank_waiting_for_its_part_of_the_next_file(
+    tmp_path: Path, monkeypatch
+) -> None:
+    asked = []
+
+    def write(path: Path | None, tensors) -> None:
+        asked.append((path and path.name, sorted(tensors)))
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("lingraft.training.checkpoint.write_tensors", write)
+    groups = {"model": {"w": torch.zeros(2)}, "average": {}, "optimizer": {"w::step": torch.zeros(1)}}
+    with pytest.raises(CheckpointError, match="No space left"):
+        save_checkpoint(tmp_path, 20, groups, PRINTS, {}, FirstOfTwo(count=2))
+    assert asked == [("model.safetensors", ["w"]), (None, ["w::step"])]
+    assert names(tmp_path) == []
+
+
+def test_o66_an_error_of_safetensors_is_told_as_what_the_system_said(tmp_path: Path, monkeypatch) -> None:
+    def full(*_, **__) -> None:
+        raise SafetensorError("Error while serializing: I/O error: File too large (os error 27)")
+
+    monkeypatch.setattr("lingraft.training.checkpoint.save_file", full)
+    with pytest.raises(CheckpointError, match="of step 20 could not be written: File too large; the one before it"):
+        save(tmp_path, 20)
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])

@@ -109,12 +109,8 @@ def save_checkpoint(
         return published
 
     def fill(temporary: Path) -> None:
-        files = {}
-        for group, tensors in groups.items():
-            if tensors:
-                path = temporary / f"{group}.safetensors"
-                _write(path, tensors, ranks)
-                files[path.name] = {"bytes": path.stat().st_size, "sha256": hash_file(path)}
+        made = _write(temporary, {group: tensors for group, tensors in groups.items() if tensors}, ranks)
+        files = {path.name: {"bytes": path.stat().st_size, "sha256": hash_file(path)} for path in made}
         manifest = {
             "format": _FORMAT,
             "step": step,
@@ -143,11 +139,21 @@ def _publish(folder: Path, fill: Callable[[Path], None]) -> None:
     _verified_manifest(folder)
 
 
-def _write(path: Path, tensors: Mapping[str, Tensor], ranks: Ranks) -> None:
-    if ranks.count > 1:
-        write_tensors(path, tensors)
-    else:
-        save_file({name: t.detach().contiguous() for name, t in tensors.items()}, path)
+def _write(folder: Path, groups: Mapping[str, Mapping[str, Tensor]], ranks: Ranks) -> list[Path]:
+    """Write a file for each group and return them; where one fails, no other rank is left waiting for its part."""
+    files = [folder / f"{group}.safetensors" for group in groups]
+    failure: OSError | None = None
+    for path, tensors in zip(files, groups.values(), strict=True):
+        if ranks.count == 1:
+            save_file({name: t.detach().contiguous() for name, t in tensors.items()}, path)
+            continue
+        try:
+            write_tensors(path if failure is None else None, tensors)
+        except OSError as error:
+            failure = error
+    if failure is not None:
+        raise failure
+    return files
 
 
 def latest_checkpoint(

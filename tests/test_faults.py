@@ -239,6 +239,27 @@ def test_each_file_of_a_token_store_is_missed_and_named(damage, command, recipe,
         assert results(folder) == whole[1]["everything"], file
 
 
+@pytest.mark.parametrize(
+    "file", ["embeddings/model/model.safetensors", "corpora/eu/train.jsonl", "corpora/en/validation.jsonl"]
+)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_trained_from_or_measured_on_is_checked_as_well(
+    damage, file, command, recipe, whole, stopped, tmp_path
+) -> None:
+    """Weights that the shift is counted from, and prepared text: named, and made again once they are deleted."""
+    folder = Path(shutil.copytree(stopped, tmp_path / "run"))
+    damage(folder / file)
+    told = command("run", recipe, "--to", folder, "--until", "everything")
+    if told["status"] != 0:
+        assert "delete" in told["said"]
+        assert Path(file).parent.name in told["said"]
+        shutil.rmtree((folder / file).parent)
+        assert command("run", recipe, "--to", folder, "--until", "everything")["status"] == 0
+    else:
+        assert damage is Path.unlink
+    assert results(folder) == whole[1]["everything"]
+
+
 def test_no_damaged_file_of_a_run_folder_changes_the_weights_unnoticed(
     command, recipe, whole, stopped, tmp_path
 ) -> None:

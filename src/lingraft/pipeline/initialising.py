@@ -23,6 +23,7 @@ from lingraft.embeddings import (
     refuse_calibration,
     target_norm,
 )
+from lingraft.errors import RunFolderError
 from lingraft.model.auto_tokenizer import refuse_changed_template
 from lingraft.model.base import is_tied, load_model
 from lingraft.model.blocks import block_names, expand_blocks
@@ -54,7 +55,12 @@ class Initialised:
 def prepare_embeddings(
     run: Run, recipe: Recipe, base: Prepared, expansion: VocabularyExpansion, pair: InitPair, progress: Progress
 ) -> Path:
-    """Return the folder of the expanded model: old rows bit for bit, new rows by the chosen methods."""
+    """Return the folder of the expanded model: old rows bit for bit, new rows by the chosen methods.
+
+    Raises:
+        RunFolderError: its weights are not those that were written there. The first stage starts from them, and every
+            later one measures how far it has moved away from them.
+    """
     progress.phase("initial embeddings")
     files = fingerprint_of_files(pair)
     if files:
@@ -72,8 +78,17 @@ def prepare_embeddings(
         inputs["blocks"] = recipe.blocks.model_dump(mode="json")
     folder = run.path("embeddings", "model")
     makes = [folder / "config.json", folder / "tokenizer.json"]
-    run.step("embeddings", inputs, lambda: _initialise_and_save(run, recipe, base, expansion, pair), makes)
+    record = run.step("embeddings", inputs, lambda: _initialise_and_save(run, recipe, base, expansion, pair), makes)
+    if record.get("files_sha256") not in (None, _digest_of_weights(folder)):
+        raise RunFolderError(
+            f"{folder}: the weights are not those that were written there; delete the folder, and the same command "
+            "makes them again"
+        )
     return folder
+
+
+def _digest_of_weights(folder: Path) -> str:
+    return source_fingerprint(sorted(folder.glob("*.safetensors")))
 
 
 def bind_init_methods(pair: InitPair, where: str = "embeddings") -> dict[str, Callable[..., Any]]:
@@ -187,6 +202,7 @@ def _initialise_and_save(
     return made.counts() | {
         "methods": pair.label,
         "weights_sha256": weights_digest(model),
+        "files_sha256": _digest_of_weights(run.path("embeddings", "model")),
         "tied": is_tied(model),
         "rows": len(made.filled["input"].matrix),
         "inserted_blocks": list(made.blocks),

@@ -134,6 +134,7 @@ training.optimizer_state
 training.optimizer
 training.spikes
 training.step_report
+training.stillness
 training.distributed
 training.companion
 training.averaging.average

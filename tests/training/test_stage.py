@@ -168,6 +168,14 @@ def test_o20_new_rows_that_never_occur_stop_the_stage(make_trial) -> None:
         trial.run()
 
 
+def test_o20_a_table_that_does_not_move_stops_the_stage(make_trial) -> None:
+    """Gradients arrive, and every update is lost in rounding."""
+    trial = make_trial(tied=True, peak_rate=1e-30)
+    with pytest.raises(TrainingError, match=r"embed_tokens\.weight has not moved in 7 steps though gradients reach it"):
+        trial.run()
+    assert len(trial.reports) == 6
+
+
 def test_o45_the_source_of_every_step_is_logged_as_the_schedule_says(trial) -> None:
     made = trial.loader()
     schedule = Schedule(lambda fraction: {"eu": 1.0} if fraction < 3 / 7 else {"en": 1.0}, (3 / 7,))

@@ -40,6 +40,7 @@ from lingraft.training.optimizer import optimizers
 from lingraft.training.optimizer_state import carried_state, parameter_groups, take_over
 from lingraft.training.spikes import Alarm, AlarmRules, Alarms
 from lingraft.training.step_report import StepReport, look_at_first_loss, step_report
+from lingraft.training.stillness import STEPS_TO_MOVE, learning_rows, refuse_stillness
 
 __all__ = ["StageCallbacks", "StagePlan", "StepReport", "train_stage"]
 
@@ -154,6 +155,7 @@ class _Loop:
     within: Callable[..., Any]
     device: torch.device
     holds_average: bool = False
+    watched: dict[str, tuple[int, Tensor]] = field(default_factory=dict)
     consumed: str = field(default_factory=lambda: hashlib.sha256(b"").hexdigest())
 
     @property
@@ -401,12 +403,16 @@ def _step(loop: _Loop, batch: Batch, step: int) -> StepReport:
     norm = clip_gradients(list(loop.parameters.values()), plan.clip)
     alarm = _judge(loop, loss, norm, batch, step)
     makes_update = alarm is None or not alarm.skips
+    if step == 0 and makes_update:
+        loop.watched = learning_rows(loop.parameters, loop.trainable.tables)
     for optimizer in loop.optimizers if makes_update else ():
         optimizer.step()
     for parameter in loop.parameters.values():
         parameter.grad = None
     for companion in loop.companions if makes_update else ():
         companion.after_update(step + 1)
+    if step + 1 == min(STEPS_TO_MOVE, plan.num_steps):
+        ranks.together(lambda: refuse_stillness(loop.parameters, loop.watched, plan.name, step + 1))
     loop.consumed = hashlib.sha256(loop.consumed.encode() + batch.tokens.tobytes()).hexdigest()
     return step_report(batch, losses, rate, norm, step, alarm)
 

@@ -205,7 +205,9 @@ pipeline.companions
 pipeline.measuring
 pipeline.drawn_tokens
 pipeline.slicing
+pipeline.ranks
 pipeline.training
+pipeline.following
 pipeline.interpolating
 pipeline.bakeoff
 pipeline.inspecting

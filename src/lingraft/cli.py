@@ -160,6 +160,8 @@ def run(
     """Do what a recipe says; the same command again goes on where it stopped."""
     accepted = [kind.strip() for kind in accept_changed.split(",")] if accept_changed else []
     folder = _adapt(recipe, overrides, to, until, accepted=accepted).folder
+    if os.environ.get("RANK", "0") != "0":
+        return
     if until is None:
         print(f"model:  {folder / 'model'}\nreport: {folder / 'report.html'}")
     else:

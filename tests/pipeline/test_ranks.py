@@ -1,16 +1,91 @@
-"""A run by several processes."""
+"""A run by several processes, started as users start it."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
-from lingraft.errors import TrainingError
+from lingraft.errors import RecipeError
 from lingraft.pipeline.adapt import adapt
-from lingraft.recipe import Recipe
+from lingraft.pipeline.ranks import refuse_undivided
+from lingraft.run import Run
+
+OVERRIDES = (
+    "stages.0.optimizer={eps: 1e-2}",
+    "stages.0.ema={kind: shadow, decay: 0.5, every: 1}",
+    "stages.1.tokens=1024",
+    "stages.1.lr={peak: 1e-3, warmup: 0%}",
+    "stages.1.optimizer={eps: 1e-2, start: carry}",
+    "stages.1.ema={decay: 0.92, every: 1}",
+    "stages.1.guards=[{name: l2_start, strength: 0.1}]",
+    "stages.1.checkpoint_every=256",
+    "measure={at: [50%], probes: [], validation_bytes: 1000}",
+    "embeddings.max_source_mass=1.0",
+    "embeddings.max_source_rise=9",
+)
 
 
-def test_o31_more_than_one_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def torchrun(recipe: Path, folder: Path, count: int, *more: str) -> subprocess.CompletedProcess[str]:
+    """Run a recipe by several processes."""
+    sets = [word for override in OVERRIDES for word in ("--set", override)]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
+    command = [*launcher, "-m", "lingraft", "run", str(recipe), "--to", str(folder), *sets, *more]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=400, check=False)
+
+
+@pytest.mark.slow
+def test_o59_torchrun_ends_with_the_weights_of_one_process(make_recipe, recipe_path: Path, tmp_path: Path) -> None:
+    alone = adapt(make_recipe(*OVERRIDES), tmp_path / "alone")
+    first = torchrun(recipe_path, tmp_path / "two", 2, "--until", "first")
+    assert first.returncode == 0, first.stderr
+    done = torchrun(recipe_path, tmp_path / "two", 2)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("report:") == 1
+    for place in ("model", "stages/1-first/model-averaged", "stages/1-first/model", "stages/2-second/model"):
+        one = load_file(alone.path(place, "model.safetensors"))
+        two = load_file(tmp_path / "two" / place / "model.safetensors")
+        assert one.keys() == two.keys()
+        for name, weight in one.items():
+            torch.testing.assert_close(two[name], weight, atol=1e-6, rtol=0, msg=f"{place}: {name}")
+    for one, two in zip(alone.measurements(), Run(tmp_path / "two").measurements(), strict=True):
+        assert (one.stage, one.tokens, one.name, one.language) == (two.stage, two.tokens, two.name, two.language)
+        if not any(word in one.name for word in ("seconds", "peak_memory", "tokens_per_second")):
+            assert two.value == pytest.approx(one.value, abs=1e-4), one.name
+
+
+@pytest.mark.slow
+def test_what_fails_on_rank_0_ends_all_ranks(recipe_path: Path, tmp_path: Path) -> None:
+    """It fails before a stage, the others hear it, and nothing hangs."""
+    done = torchrun(recipe_path, tmp_path / "two", 2, "--set", "embeddings.max_source_mass=1e-9")
+    assert done.returncode != 0
+    assert "rank 0: embeddings.input" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("stages.0.batch={tokens: 96, sequence_length: 32, micro_batch: 2}", r"stages\.0\.batch: 3 sequences a step"),
+        ("compile=true", "compile: works in one process only, and there are 2"),
+        ("stages.1.extra_heads=1", r"stages\.1\.extra_heads: works in one process only, and there are 2"),
+        ("stages.1.optimizer={name: muon}", r"stages\.1\.optimizer\.name: muon works in one process only"),
+        (
+            "stages.1.guards=[{name: l2_start, strength: 1.0}, {name: ewc, strength: 1.0}]",
+            r"stages\.1\.guards\.1: ewc works in one process only",
+        ),
+        ("stages.1.guards=[source_shielded]", r"stages\.1\.guards\.0: source_shielded works in one process only"),
+    ],
+)
+def test_what_several_processes_cannot_do_is_refused_first(
+    make_recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, override: str, message: str
+) -> None:
+    recipe = make_recipe(override)
+    refuse_undivided(recipe, 1)
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(TrainingError, match="one process, and WORLD_SIZE is 2"):
-        adapt(Recipe.model_construct(), tmp_path / "run")
+    with pytest.raises(RecipeError, match=message):
+        adapt(recipe, tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "live average": {"average": "live"},
     "shadow average of a part": {"tied": False, "average": "shadow", "train": ["*.layers.1.*"]},
     "documents apart": {"lengths": [5, 9, 30, 7] * 9, "plan": {"isolate": True}},
+    "activations made again": {"plan": {"checkpoint_activations": True}},
     "one row at a time": {"plan": {"micro_batch": 1, "z_loss": 1e-2}},
     "sgd": {"plan": {"optimizer": "sgd", "optimizer_options": {}}},
     "carried moments": {"carried": "1 new rows-moments.safetensors"},
@@ -205,18 +207,42 @@ def failing(rank: int, count: int, port: int, folder: Path) -> None:
     (folder / f"{rank}.json").write_text(json.dumps(told))
 
 
-def test_what_fails_on_one_rank_fails_on_all(tmp_path: Path) -> None:
+def run_ranks(function: Callable[..., None], folder: Path) -> None:
+    """Be two ranks that end by themselves."""
     made, port = multiprocessing.get_context("fork"), free_port()
-    ranks = [made.Process(target=failing, args=(rank, 2, port, tmp_path)) for rank in range(2)]
+    ranks = [made.Process(target=function, args=(rank, 2, port, folder)) for rank in range(2)]
     for rank in ranks:
         rank.start()
     for rank in ranks:
         rank.join(60)
+        assert rank.exitcode is not None
+
+
+def test_what_fails_on_one_rank_fails_on_all(tmp_path: Path) -> None:
+    run_ranks(failing, tmp_path)
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
     assert first[0] == second[0] == ["CheckpointError", "from rank 1"]
     assert first[1] == ["ZeroDivisionError", "from rank 0"]
     assert second[1] == ["TrainingError", "from rank 0"]
     assert first[2:] == second[2:] == [{"a": [1, None]}, True, "word"]
+
+
+def leaving(rank: int, count: int, port: int, folder: Path) -> None:
+    """One rank of the test below: rank 1 dies where rank 0 waits for it."""
+    os.environ |= {"RANK": f"{rank}", "WORLD_SIZE": f"{count}", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{port}"}
+    try:
+        with joined_ranks("cpu") as ranks:
+            ranks.any(False)
+            if rank == 1:
+                os._exit(9)
+            ranks.any(True)
+    except TrainingError as error:
+        (folder / f"{rank}.txt").write_text(str(error))
+
+
+def test_a_rank_that_is_killed_does_not_leave_the_others_waiting(tmp_path: Path) -> None:
+    run_ranks(leaving, tmp_path)
+    assert "rank 0: another process has ended or cannot be reached" in (tmp_path / "0.txt").read_text()
 
 
 @pytest.mark.parametrize(

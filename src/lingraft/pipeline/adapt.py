@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from lingraft.errors import RecipeError, RunFolderError, TrainingError, nearest
+from lingraft.errors import RecipeError, RunFolderError, nearest
 from lingraft.model.base import load_model
 from lingraft.model.export import export_model
 from lingraft.model.freeze import inserted_blocks
@@ -17,12 +17,14 @@ from lingraft.model.preflight import refuse_untrained_rows
 from lingraft.pipeline.bakeoff import choose_init
 from lingraft.pipeline.data import prepare_corpora
 from lingraft.pipeline.expanding import prepare_vocabulary
+from lingraft.pipeline.following import follow
 from lingraft.pipeline.initialising import prepare_embeddings
 from lingraft.pipeline.interpolating import interpolation_step
 from lingraft.pipeline.measuring import Evaluator, bind_probes
 from lingraft.pipeline.plan import make_plan
 from lingraft.pipeline.prepare import Prepared, prepare_base, prepare_stores, texts_of
 from lingraft.pipeline.progress import Progress, Silent
+from lingraft.pipeline.ranks import Leader, refuse_undivided
 from lingraft.pipeline.stopping import Stopper
 from lingraft.pipeline.tracking import tracked
 from lingraft.pipeline.trainable_plan import refuse_untrainable_stages
@@ -35,7 +37,7 @@ from lingraft.pipeline.training import (
 from lingraft.recipe import Interpolation, Recipe
 from lingraft.report import model_card, write_report
 from lingraft.run import Run, write_file
-from lingraft.training.distributed import world_size
+from lingraft.training.distributed import joined_ranks, world_size
 from lingraft.vocabulary import VocabularyExpansion
 
 __all__ = ["adapt", "expand_tokenizer", "interpolate_back", "step_names"]
@@ -66,6 +68,8 @@ def adapt(
     A step whose inputs did not change is skipped. A stage that was killed goes on from its newest sound checkpoint and
     ends with the weights that it would have had.
 
+    Started by torchrun, the processes train stages together; rank 0 does all else and alone writes into the folder.
+
     Args:
         recipe: what to do.
         folder: the run folder; it is made if it does not exist.
@@ -86,18 +90,22 @@ def adapt(
         if kind not in _CHANGEABLE:
             listed = ", ".join(_CHANGEABLE)
             raise RecipeError(f"--accept-changed: {kind!r} is not one of {listed}{nearest(kind, _CHANGEABLE)}")
-    if (count := world_size()) > 1:
-        raise TrainingError(f"lingraft run works in one process, and WORLD_SIZE is {count}; start one process")
     bind_probes(recipe)
-    choose_device(recipe)
-    make_plan(recipe)
-    with Run(folder) as run, Stopper() as stopper:
-        run.adopt(recipe, accept_changed)
-        with tracked(run, recipe, teller.note):
-            for name in _steps(run, recipe, stopper, teller):
-                stopper.check(f"step {name!r}")
-                if name == until:
-                    break
+    refuse_undivided(recipe, world_size())
+    with joined_ranks(choose_device(recipe).type) as ranks:
+        if not ranks.is_first:
+            follow(recipe, ranks)
+            return Run(folder)
+        leader = Leader(ranks)
+        with leader.dismissing():
+            make_plan(recipe)
+            with Run(folder) as run, Stopper() as stopper:
+                run.adopt(recipe, accept_changed)
+                with tracked(run, recipe, teller.note):
+                    for name in _steps(run, recipe, stopper, teller, leader):
+                        stopper.check(f"step {name!r}")
+                        if name == until:
+                            break
     return run
 
 
@@ -141,7 +149,7 @@ def expand_tokenizer(recipe: Recipe, folder: str | Path, *, progress: Progress |
     return run
 
 
-def _steps(run: Run, recipe: Recipe, stopper: Stopper, progress: Progress) -> Iterator[str]:
+def _steps(run: Run, recipe: Recipe, stopper: Stopper, progress: Progress, leader: Leader) -> Iterator[str]:
     """Do the steps one after another, naming each when it is done."""
     prepare_corpora(run, recipe, progress)
     yield "corpora"
@@ -163,7 +171,7 @@ def _steps(run: Run, recipe: Recipe, stopper: Stopper, progress: Progress) -> It
     yield "measure-base"
     _measure_start(run, recipe, base, evaluator, progress, "measure-expanded", expanded, evaluator.measure_expanded)
     yield "measure-expanded"
-    runner = StageRunner(run, recipe, stores, evaluator, expanded, stopper, progress)
+    runner = StageRunner(run, recipe, stores, evaluator, expanded, stopper, progress, leader)
     for index, stage in enumerate(recipe.stages):
         runner.train(index)
         yield stage.name

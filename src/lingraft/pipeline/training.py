@@ -6,14 +6,15 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from lingraft.corpus import TokenStore
 from lingraft.corpus.loader import SequenceLoader
@@ -27,12 +28,14 @@ from lingraft.pipeline.drawn_tokens import drawn_stores
 from lingraft.pipeline.measuring import Evaluator
 from lingraft.pipeline.parallel import language_shares
 from lingraft.pipeline.progress import Progress
+from lingraft.pipeline.ranks import Leader, whole_model
 from lingraft.pipeline.rates import optimizer_options, stage_rates
 from lingraft.pipeline.settings import checkpoint_steps, measure_steps, stage_mix
 from lingraft.pipeline.slicing import SlicedTraining
 from lingraft.pipeline.stopping import Stopper
 from lingraft.recipe import Recipe, Stage
 from lingraft.run import Run, fingerprint, hash_file, publish_folder
+from lingraft.training.distributed import ALONE, write_tensors
 from lingraft.training.spikes import AlarmRules
 from lingraft.training.stage import StageCallbacks, StagePlan, StepReport, train_stage
 
@@ -77,6 +80,7 @@ class StageRunner:
         expanded: the folder of the expanded model: where the first stage starts and what the shift is counted from.
         stopper: asked after every step.
         progress: who is told.
+        leader: calls other ranks to each stage, if there are any.
     """
 
     run: Run
@@ -86,6 +90,7 @@ class StageRunner:
     expanded: Path
     stopper: Stopper
     progress: Progress
+    leader: Leader = field(default_factory=lambda: Leader(ALONE))
 
     @cached_property
     def language_shares(self) -> dict[str, dict[str, float]]:
@@ -144,7 +149,10 @@ class StageRunner:
         if self._carries(index + 1):
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-            save_file({name: tensor.contiguous() for name, tensor in state.items()}, temporary)
+            if self.leader.ranks.count > 1:
+                write_tensors(temporary, state)
+            else:
+                save_file({name: tensor.contiguous() for name, tensor in state.items()}, temporary)
             temporary.replace(path)
 
     def _fingerprints(self, index: int) -> dict[str, str]:
@@ -177,13 +185,22 @@ class StageRunner:
 
     def _loader(self, index: int) -> SequenceLoader:
         """Return a stage's batches: each corpus goes on where the stages before have stopped reading."""
+        return self._loader_and_read(index)[0]
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        return {name: store.num_tokens for name, store in self.stores.items()}
+
+    def _loader_and_read(self, index: int) -> tuple[SequenceLoader, dict[str, int]]:
+        """Return a stage's batches, and corpus → tokens that the stages before it have read."""
         consumed: dict[str, int] = {}
-        sizes = {name: store.num_tokens for name, store in self.stores.items()}
+        before: dict[str, int] = {}
         loader = None
         for number, stage in enumerate(self.recipe.stages[: index + 1]):
+            before = dict(consumed)
             loader = SequenceLoader(
                 self._stores(number),
-                stage_mix(self.recipe, number, sizes),
+                stage_mix(self.recipe, number, self._sizes),
                 sequences=stage.batch.sequences,
                 sequence_length=stage.batch.sequence_length,
                 seed=self.recipe.seed,
@@ -193,7 +210,33 @@ class StageRunner:
             # Where the mix or the data changed within a stage, only its record knows how far each corpus was read.
             consumed |= marker["record"].get("cursors") or loader.consumed(stage.num_steps)
         assert loader is not None
-        return loader
+        return loader, before
+
+    def _order(self, index: int) -> dict[str, Any]:
+        """Return what other ranks need to know to train a stage along, as plain values."""
+        new, carries = self.evaluator.expansion.new, self._carries(index)
+        before = stage_folder(self.run, index - 1, self.recipe.stages[index - 1]) if carries else None
+        stores = {
+            name: [str(store.folder.resolve()), store.manifest.tokenizer_sha256, store.manifest.corpus_sha256]
+            for name, store in self._stores(index).items()
+        }
+        return {
+            "recipe": fingerprint(self.recipe.model_dump(mode="json")),
+            "index": index,
+            "start": str(self._start(index).resolve()),
+            "digest": self._start_digest(index),
+            "new_ids": list(self.evaluator.expansion.new_ids),
+            "num_ids": new.num_ids,
+            "blocks": list(inserted_blocks(self.expanded)),
+            "stores": stores,
+            "sizes": self._sizes,
+            "consumed": self._loader_and_read(index)[1],
+            "checkpoints": str((stage_folder(self.run, index, self.recipe.stages[index]) / "checkpoints").resolve()),
+            "fingerprints": self._fingerprints(index),
+            "accept": sorted(self.run.accepted),
+            "carried": str((before / _CARRIED).resolve()) if before else None,
+            "keeps_moments": self._carries(index + 1),
+        }
 
     def _train(self, index: int) -> dict[str, Any]:
         stage, run = self.recipe.stages[index], self.run
@@ -202,8 +245,9 @@ class StageRunner:
         began = time.perf_counter()
         model = load_model(self._start(index))
         refuse_changed_weights(model, self._start_digest(index), self._start(index))
-        device = choose_device(self.recipe)
-        model = model.to(device)
+        ranks, device = self.leader.ranks, choose_device(self.recipe)
+        # Where it is divided, each part goes to its device by itself.
+        model = model.to(device) if ranks.count == 1 else model
         blocks, num_ids = inserted_blocks(self.expanded), expansion.new.num_ids
         trainable = choose_trainable(model, stage.trains, expansion.new_ids, num_ids, blocks=blocks)
         folder = stage_folder(run, index, stage)
@@ -211,18 +255,24 @@ class StageRunner:
             run.forget_measurements_of(stage.name)
         averaged: dict[str, str] = {}
 
-        def finish_averaged() -> None:
-            self._keep(model, folder / "model-averaged")
-            averaged["averaged_sha256"] = weights_digest(model)
+        def current() -> nn.Module:
+            made = whole_model(model, trainable.names, self._start(index), ranks)
+            assert made is not None
+            return made
 
-        callbacks = self._callbacks(index, model)
+        def finish_averaged() -> None:
+            made = current()
+            self._keep(made, folder / "model-averaged")
+            averaged["averaged_sha256"] = weights_digest(made)
+
+        callbacks = self._callbacks(index, current)
         callbacks.finish_averaged = finish_averaged
-        loader = self._loader(index)
+        loader, head = self._loader(index), head_of(model, num_ids)
         if stage.slices:
             still = SlicedTraining(
                 spec=stage.slices,
                 model=model,
-                head=head_of(model, num_ids),
+                head=head,
                 trainable=trainable,
                 loader=loader,
                 plan_of=lambda turn: self._plan(index, folder, device, turn),
@@ -231,21 +281,28 @@ class StageRunner:
                 callbacks=callbacks,
                 forget_after=lambda step: self._forget_after(index, step),
             ).run()
+            trained = model
         else:
-            still = train_stage(
-                model,
-                head_of(model, num_ids),
-                trainable,
-                loader,
-                self._plan(index, folder, device),
-                folder / "checkpoints",
-                self._fingerprints(index),
-                callbacks,
-                carried=self._carried(index),
-                accept=run.accepted,
-            )
+            plan, prints, carried = self._plan(index, folder, device), self._fingerprints(index), self._carried(index)
+            with self.leader.calling(self._order(index) if self.leader.is_heard else {}):
+                # The others have come as far as this: model, data and options are there.
+                ranks.together(lambda: None)
+                still = train_stage(
+                    model,
+                    head,
+                    trainable,
+                    loader,
+                    plan,
+                    folder / "checkpoints",
+                    prints,
+                    callbacks,
+                    carried=carried,
+                    accept=run.accepted,
+                    ranks=ranks,
+                )
+                trained = current()
 
-        self._keep(model, folder / "model")
+        self._keep(trained, folder / "model")
         for name in ("checkpoints", "guards"):
             shutil.rmtree(folder / name, ignore_errors=True)
         seconds = time.perf_counter() - began
@@ -256,7 +313,7 @@ class StageRunner:
                 Measurement(stage.name, tokens, "peak_memory_bytes", _peak_memory()),
             ]
         )
-        record = {"weights_sha256": weights_digest(model), "frozen_pieces": still, "seconds": round(seconds, 1)}
+        record = {"weights_sha256": weights_digest(trained), "frozen_pieces": still, "seconds": round(seconds, 1)}
         if self._carries(index + 1):
             record["optimizer_sha256"] = hash_file(folder / _CARRIED)
         return record | averaged | {"cursors": loader.consumed(stage.num_steps)}
@@ -286,7 +343,7 @@ class StageRunner:
     def _tokens_before(self, index: int) -> int:
         return sum(stage.num_steps * stage.batch.tokens for stage in self.recipe.stages[:index])
 
-    def _callbacks(self, index: int, model: torch.nn.Module) -> StageCallbacks:
+    def _callbacks(self, index: int, current: Callable[[], nn.Module]) -> StageCallbacks:
         stage, run = self.recipe.stages[index], self.run
         before, per_step = self._tokens_before(index), stage.batch.tokens
         clock = _Clock()
@@ -298,11 +355,11 @@ class StageRunner:
             self.progress.step(report.step, dict(report.losses), report.learning_rate, report.tokens / seconds)
 
         def measure(step: int) -> None:
-            self._measure(model, index, step)
+            self._measure(current(), index, step)
             clock.lap()
 
         def measure_averaged(step: int) -> None:
-            self._measure(model, index, step, averaged=True)
+            self._measure(current(), index, step, averaged=True)
             clock.lap()
 
         def load_state(state: Any) -> None:

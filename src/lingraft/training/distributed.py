@@ -156,7 +156,8 @@ def joined_ranks(kind: str) -> Iterator[Ranks]:
         kind: ``cpu`` (gloo) or ``cuda`` (NCCL, one GPU per process).
 
     Raises:
-        TrainingError: the environment is not torchrun's, or there are fewer GPUs than processes on this machine.
+        TrainingError: the environment is not torchrun's, there are fewer GPUs than processes on this machine, or
+            another process has ended.
     """
     count = world_size()
     if count == 1:
@@ -173,6 +174,13 @@ def joined_ranks(kind: str) -> Iterator[Ranks]:
     try:
         distributed.init_process_group("nccl" if kind == "cuda" else "gloo")
         yield Ranks(int(rank), count, device, distributed.new_group(backend="gloo", timeout=_PATIENCE))
+    except RuntimeError as error:
+        if not (isinstance(error, distributed.DistError) or "gloo" in str(error)):
+            raise
+        raise TrainingError(
+            f"rank {rank}: another process has ended or cannot be reached; what was saved is sound ("
+            f"{str(error).splitlines()[0][:200]})"
+        ) from error
     finally:
         if distributed.is_initialized():
             distributed.destroy_process_group()

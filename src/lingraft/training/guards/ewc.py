@@ -15,7 +15,7 @@ from lingraft.training.loss import chunked_cross_entropy
 __all__ = ["Ewc", "diagonal_fisher"]
 
 
-@guard("ewc", reference="arXiv 1612.00796", copies=2, limits={"strength": (0, inf), "tokens": (1, inf)})
+@guard("ewc", reference="arXiv 1612.00796", copies=2, limits={"strength": (0, inf), "tokens": (1, inf)}, divides=False)
 class Ewc(Companion):
     """Adds λ/2 · Σ F (θ − θ₀)² to the loss: λ · F · (θ − θ₀) to each gradient, before gradients are clipped.
 

@@ -16,7 +16,13 @@ from lingraft.training.guards.guard import SourceText, guard
 __all__ = ["SourceShielded", "input_norms", "shielded_columns"]
 
 
-@guard("source_shielded", reference="arXiv 2512.04844", copies=1, limits={"share": (0, 1), "tokens": (1, inf)})
+@guard(
+    "source_shielded",
+    reference="arXiv 2512.04844",
+    copies=1,
+    limits={"share": (0, 1), "tokens": (1, inf)},
+    divides=False,
+)
 class SourceShielded(Companion):
     """Freezes the most important columns of every matrix of the body; what is important, a little source text says.
 

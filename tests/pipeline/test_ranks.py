@@ -14,6 +14,7 @@ from lingraft.pipeline.adapt import adapt
 from lingraft.pipeline.ranks import refuse_undivided
 from lingraft.run import Run
 
+SLURM = Path(__file__).parents[2] / "scripts" / "launch" / "slurm.sbatch"
 OVERRIDES = (
     "stages.0.optimizer={eps: 1e-2}",
     "stages.0.ema={kind: shadow, decay: 0.5, every: 1}",
@@ -64,6 +65,51 @@ def test_what_fails_on_rank_0_ends_all_ranks(recipe_path: Path, tmp_path: Path) 
     done = torchrun(recipe_path, tmp_path / "two", 2, "--set", "embeddings.max_source_mass=1e-9")
     assert done.returncode != 0
     assert "rank 0: embeddings.input" in done.stderr
+
+
+SRUN = """#!/bin/bash
+# A stand-in that starts two tasks here, and passes USR1 on to the second when there is a checkpoint.
+shift
+for task in 0 1; do
+    SLURM_PROCID=$task SLURM_LOCALID=$task SLURM_NTASKS=2 "$@" & tasks[task]=$!
+done
+if [ -n "$WAIT_FOR" ]; then
+    until compgen -G "$WAIT_FOR" > /dev/null; do sleep 0.1; kill -0 "${tasks[0]}" || break; done
+    kill -USR1 "${tasks[1]}"
+fi
+wait "${tasks[0]}"; first=$?
+wait "${tasks[1]}"; exit $((first > $? ? first : $?))
+"""
+
+
+@pytest.mark.slow
+def test_the_slurm_file_starts_ranks_and_a_signal_to_one_saves(make_recipe, recipe_path: Path, tmp_path: Path) -> None:
+    """The second task alone hears USR1; all stop, saved, and one process goes on to the same weights."""
+    overrides = [*OVERRIDES[:2], *OVERRIDES[4:], "stages.1.tokens=12800"]
+    alone = adapt(make_recipe(*overrides), tmp_path / "alone", until="second")
+    commands = {
+        "srun": SRUN,
+        "scontrol": "#!/bin/bash\necho 127.0.0.1\n",
+        "lingraft": f'#!/bin/bash\nexec {sys.executable} -m lingraft "$@"\n',
+    }
+    for name, text in commands.items():
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    wait_for = tmp_path / "two" / "stages" / "2-second" / "checkpoints" / "step-*"
+    environment = os.environ | {
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "here", "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_CPUS_PER_TASK": "1", "WAIT_FOR": str(wait_for),
+    }  # fmt: skip
+    sets = [word for override in overrides for word in ("--set", override)]
+    command = ["bash", str(SLURM), str(recipe_path), "--to", str(tmp_path / "two"), "--until", "second", *sets]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=400, check=False)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.count("stopped in stage 'second' after step") == 2
+    two = adapt(make_recipe(*overrides), tmp_path / "two", until="second")
+    place = "stages/2-second/model/model.safetensors"
+    for name, weight in load_file(alone.path(place)).items():
+        torch.testing.assert_close(load_file(two.path(place))[name], weight, atol=1e-6, rtol=0, msg=name)
 
 
 @pytest.mark.parametrize(

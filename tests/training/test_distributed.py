@@ -131,7 +131,8 @@ def test_ranks_end_with_the_weights_of_one_process(fleet: Fleet, alone: Any, cou
         for parameter, weight in one.items():
             torch.testing.assert_close(many[parameter], weight, atol=1e-6, rtol=0, msg=f"{kind}: {parameter}")
     start = dict(load_model(Path(fleet.task("", SETTINGS[name])["base"])).named_parameters())
-    assert any(not torch.equal(weight, start[n]) for n, weight in fleet.weights(f"{count} {name}").items())
+    moved = [float((weight - start[n].detach()).abs().max()) for n, weight in fleet.weights(f"{count} {name}").items()]
+    assert max(moved) > 1e-3
 
 
 @pytest.mark.parametrize(("count", "name"), CASES)
@@ -174,6 +175,43 @@ def test_a_run_goes_on_with_other_numbers_of_ranks(fleet: Fleet) -> None:
     one, many = fleet.weights("walk whole"), fleet.weights("walk end")
     for name, weight in one.items():
         torch.testing.assert_close(many[name], weight, atol=1e-6, rtol=0, msg=name)
+
+
+SMALL = {
+    "vocab_size": 420, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 64,
+}  # fmt: skip
+OTHERS: dict[str, dict[str, Any]] = {
+    "gpt2": {"vocab_size": 420, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+    | dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
+    "gpt_neox": {name: value for name, value in SMALL.items() if name != "num_key_value_heads"},
+    "qwen2": SMALL | {"tie_word_embeddings": True},
+    "qwen3": SMALL | {"head_dim": 8},
+    "gemma2": SMALL | {"head_dim": 8},
+}
+
+
+@pytest.mark.slow
+def test_other_architectures_are_divided_too(tmp_path: Path) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    tasks = {}
+    for name, numbers in OTHERS.items():
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **numbers))
+        model.save_pretrained(tmp_path / name)
+        for train in ("all", "new_embeddings"):
+            places = {"base": str(tmp_path / name), "checkpoints": str(tmp_path / f"{name} {train} checkpoints")}
+            tasks[f"{name} {train}"] = places | {"train": train, "plan": {"num_steps": 3}}
+    made = Fleet(tmp_path, {})
+    made.launch((2, [task | {"out": str(tmp_path / f"2 {name}")} for name, task in tasks.items()]))
+    for name, task in tasks.items():
+        alone = task | {"out": str(tmp_path / f"1 {name}"), "checkpoints": str(tmp_path / f"{name} alone")}
+        assert carried_out(alone)["error"] is None
+        one, two = made.weights(f"1 {name}"), made.weights(f"2 {name}")
+        start = dict(load_model(Path(task["base"])).named_parameters())
+        assert max(float((weight - start[n].detach()).abs().max()) for n, weight in two.items()) > 1e-3
+        for parameter, weight in one.items():
+            torch.testing.assert_close(two[parameter], weight, atol=1e-6, rtol=0, msg=f"{name}: {parameter}")
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -437,27 +437,28 @@ def _set_rate(loop: _Loop, step: int) -> float:
 
 def _accumulate(loop: _Loop, batch: Batch, rows: slice) -> Tensor:
     """Add the gradients of some rows, weighted by the labels of the whole step; return the summed loss of each row."""
-    plan, device = loop.plan, loop.device
+    device = loop.device
     tokens = torch.from_numpy(batch.tokens[rows]).to(device)
     documents = torch.from_numpy(batch.documents[rows]).to(device)
     counts = torch.from_numpy(batch.counts[rows]).to(device)
-    hidden, summed, losses = loop.within(_losses, loop, tokens, documents, counts)
-    total = summed / max(1, int(batch.counts.sum()))
-    if loop.extra.parameters:
-        total = total + loop.extra.loss(hidden, tokens, documents, torch.from_numpy(batch.documents), plan.dtype)
+    total, losses = loop.within(_losses, loop, batch, tokens, documents, counts)
     # Ranks' gradients are averaged where they meet, and the sum over all labels is wanted.
     torch.autograd.backward(total * loop.ranks.count if loop.ranks.count > 1 else total)
     return torch.zeros(counts.shape, device=device).masked_scatter_(counts, losses).double().sum(dim=1).cpu()
 
 
-def _losses(loop: _Loop, tokens: Tensor, documents: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return hidden states, the summed loss of all labels and that of each: what needs gathered parameters."""
+def _losses(loop: _Loop, batch: Batch, tokens: Tensor, documents: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what to descend on, and the loss of each label: what needs gathered parameters."""
     plan = loop.plan
     with _autocast(loop.device.type, plan.dtype):
         hidden = hidden_states(loop.model, tokens[:, :-1], documents=documents[:, :-1] if plan.isolate else None)
     head = _current(loop.model, loop.head) if loop.ranks.count > 1 else loop.head
     targets = tokens[:, 1:][counts]
-    return hidden, *chunked_cross_entropy(hidden[counts], targets, head, dtype=plan.dtype, z_loss=plan.z_loss)
+    summed, losses = chunked_cross_entropy(hidden[counts], targets, head, dtype=plan.dtype, z_loss=plan.z_loss)
+    total = summed / max(1, int(batch.counts.sum()))
+    if loop.extra.parameters:
+        total = total + loop.extra.loss(hidden, tokens, documents, torch.from_numpy(batch.documents), plan.dtype)
+    return total, losses
 
 
 def _autocast(device: str, dtype: torch.dtype) -> AbstractContextManager[Any]:

@@ -307,7 +307,7 @@ def test_o66_on_a_full_disk_a_run_ends_with_an_error_of_its_own_and_goes_on_when
     assert limit == 60_000 or wanted <= refused
 
 
-def test_o24_resuming_in_the_second_stage_after_the_first_gives_the_same_bits(command, recipe, whole, tmp_path) -> None:
+def test_resuming_in_the_second_stage_after_the_first_gives_the_same_bits(command, recipe, whole, tmp_path) -> None:
     arguments = ("run", recipe, "--to", tmp_path / "run", "--until")
     assert command(*arguments, "embeddings-only")["status"] == 0
     names = [name for name, _ in command(*arguments, "embeddings-only")["phases"]]

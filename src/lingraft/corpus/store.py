@@ -22,7 +22,7 @@ from lingraft.corpus.parts import LENGTHS, TOKENS, Encoding, Part, write_part
 from lingraft.errors import CorpusError
 from lingraft.run import fingerprint, hash_file, publish_folder
 
-__all__ = ["Manifest", "TokenStore", "build_store", "join_parts", "open_store", "store_name"]
+__all__ = ["Manifest", "TokenStore", "build_store", "clear_parts", "join_parts", "open_store", "store_name"]
 
 _FORMAT = 3
 _TOKENS, _INDEX, _MANIFEST = "tokens.ds", "tokens.ds.index", "manifest.json"
@@ -107,7 +107,12 @@ def build_store(
         part = write_part(documents, encoding, parts / "00000")
         return join_parts([part], encoding, folder, tokenizer_sha256=tokenizer_sha256, corpus_sha256=corpus_sha256)
     finally:
-        shutil.rmtree(parts, ignore_errors=True)
+        clear_parts(folder)
+
+
+def clear_parts(folder: Path) -> None:
+    """Remove the parts that a store was made of; one that was killed right behind making a store has left them."""
+    shutil.rmtree(folder.with_name(f"{folder.name}.parts"), ignore_errors=True)
 
 
 def join_parts(

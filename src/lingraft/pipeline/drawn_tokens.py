@@ -5,12 +5,11 @@ one behind the other in one store, so that a sequence's place still says all the
 """
 
 import math
-import shutil
 from collections.abc import Mapping
 
 from lingraft.corpus import TokenStore, open_store, read_prepared
 from lingraft.corpus.parts import Encoding, write_part
-from lingraft.corpus.store import join_parts
+from lingraft.corpus.store import clear_parts, join_parts
 from lingraft.pipeline.prepare import Prepared
 from lingraft.pipeline.progress import Progress
 from lingraft.pipeline.settings import needed_tokens
@@ -57,8 +56,9 @@ def drawn_stores(
                 ]
                 join_parts(written, encodings[0], folder, **keys)
             finally:
-                shutil.rmtree(parts, ignore_errors=True)
+                clear_parts(folder)
         stores[name] = open_store(folder, **keys)
+        clear_parts(folder)
     return stores
 
 

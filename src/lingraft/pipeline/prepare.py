@@ -11,6 +11,7 @@ from lingraft.corpus import (
     source_fingerprint,
     store_name,
 )
+from lingraft.corpus.store import clear_parts
 from lingraft.errors import CorpusError
 from lingraft.model.base import convert_gguf, fetch_folder
 from lingraft.model.locate import describe_base, locate_base
@@ -116,4 +117,6 @@ def _store(run: Run, name: str, base: Prepared, tokenizer: TokenizerFile) -> Tok
         except CorpusError as error:
             marks = ", ".join(repr(tokenizer.decode([i])) for i in (start, end) if i is not None)
             raise CorpusError(f"corpora.{name} (border tokens: {marks}): {error}") from error
-    return open_store(folder, **keys)
+    store = open_store(folder, **keys)
+    clear_parts(folder)
+    return store

@@ -6,7 +6,6 @@ imports nothing of the caller's script, and its tokenizer uses its own threads.
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 
 from lingraft.corpus import TokenStore
 from lingraft.corpus.parts import Encoding, Part, TextRange, cut_text, is_part, read_range, write_part
-from lingraft.corpus.store import join_parts
+from lingraft.corpus.store import clear_parts, join_parts
 from lingraft.errors import CorpusError, LingraftError
 from lingraft.polling import poll
 from lingraft.run import write_file
@@ -73,7 +72,7 @@ def tokenise(
             _make(job, number, ranges[number], encoding, read_range(text, ranges[number]))
     done = [part for n, piece in enumerate(ranges) if (part := _made(job, n, piece)) is not None]
     store = join_parts(done, encoding, folder, **keys)
-    shutil.rmtree(parts, ignore_errors=True)
+    clear_parts(folder)
     return store
 
 

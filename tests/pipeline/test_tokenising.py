@@ -140,8 +140,12 @@ def test_a_worker_that_is_killed_is_an_error(text, tokenizer, tmp_path, monkeypa
     def killed(command, **options):
         process = popen([sys.executable, "-c", "import time; time.sleep(60)"], **options)
         process.send_signal(signal.SIGKILL)
+        process.wait()
+        started.append(process)
         return process
 
+    started: list[subprocess.Popen] = []
     monkeypatch.setattr(tokenising.subprocess, "Popen", killed)
     with pytest.raises(CorpusError, match="a process that makes tokens ended with status -9: nothing was said"):
         make(text, tokenizer, tmp_path / "store", processes=2, part_bytes=3000)
+    assert [process.stderr.closed for process in started] == [True, True]

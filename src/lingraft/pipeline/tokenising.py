@@ -137,6 +137,8 @@ def _said(worker: "subprocess.Popen[str]") -> str:
 def _end(worker: "subprocess.Popen[str]") -> None:
     if worker.poll() is None:
         worker.kill()
+    # One that had ended by itself, unasked, still has its end of the pipe open.
+    if worker.stderr is not None and not worker.stderr.closed:
         worker.communicate()
 
 

@@ -22,7 +22,16 @@ from lingraft.corpus.parts import LENGTHS, TOKENS, Encoding, Part, write_part
 from lingraft.errors import CorpusError
 from lingraft.run import fingerprint, hash_file, publish_folder
 
-__all__ = ["Manifest", "TokenStore", "build_store", "clear_parts", "join_parts", "open_store", "store_name"]
+__all__ = [
+    "Manifest",
+    "TokenStore",
+    "build_store",
+    "clear_parts",
+    "join_parts",
+    "open_store",
+    "parts_folder",
+    "store_name",
+]
 
 _FORMAT = 3
 _TOKENS, _INDEX, _MANIFEST = "tokens.ds", "tokens.ds.index", "manifest.json"
@@ -102,17 +111,21 @@ def build_store(
         CorpusError: there is no document, or one of them as :func:`lingraft.corpus.parts.write_part` says. Nothing is
             written.
     """
-    parts = folder.with_name(f"{folder.name}.parts")
     try:
-        part = write_part(documents, encoding, parts / "00000")
+        part = write_part(documents, encoding, parts_folder(folder) / "00000")
         return join_parts([part], encoding, folder, tokenizer_sha256=tokenizer_sha256, corpus_sha256=corpus_sha256)
     finally:
         clear_parts(folder)
 
 
+def parts_folder(folder: Path) -> Path:
+    """Return where the parts of a store stand while it is being made: beside it, as ``NAME.parts``."""
+    return folder.with_name(f"{folder.name}.parts")
+
+
 def clear_parts(folder: Path) -> None:
     """Remove the parts that a store was made of; one that was killed right behind making a store has left them."""
-    shutil.rmtree(folder.with_name(f"{folder.name}.parts"), ignore_errors=True)
+    shutil.rmtree(parts_folder(folder), ignore_errors=True)
 
 
 def join_parts(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from lingraft.corpus import TokenStore, open_store, read_prepared
 from lingraft.corpus.parts import Encoding, write_part
-from lingraft.corpus.store import clear_parts, join_parts
+from lingraft.corpus.store import clear_parts, join_parts, parts_folder
 from lingraft.pipeline.prepare import Prepared
 from lingraft.pipeline.progress import Progress
 from lingraft.pipeline.settings import needed_tokens
@@ -47,7 +47,7 @@ def drawn_stores(
         if not folder.exists():
             progress.phase(f"tokens of {name}, {dropout.merges} merges left out at {dropout.rate:g}")
             encodings = [_encoding(expansion, base, dropout, f"{recipe.seed}/{name}/{n}") for n in range(readings)]
-            parts = folder.with_name(f"{folder.name}.parts")
+            parts = parts_folder(folder)
             try:
                 text = run.path("corpora", name, "train.jsonl")
                 written = [

@@ -9,10 +9,9 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from lingraft import errors
 from lingraft.corpus.loader import SequenceLoader
 from lingraft.corpus.store import open_store
-from lingraft.errors import LingraftError, RecipeError, TrainingError
+from lingraft.errors import RecipeError
 from lingraft.model.base import Head, head_of, load_model
 from lingraft.model.freeze import Trainable, choose_trainable
 from lingraft.pipeline.companions import SourceReader, guard_makers
@@ -22,7 +21,7 @@ from lingraft.pipeline.stopping import Stopper
 from lingraft.pipeline.training import refuse_changed_weights, stage_plan
 from lingraft.recipe import Recipe
 from lingraft.run import fingerprint
-from lingraft.training.distributed import Ranks, write_tensors
+from lingraft.training.distributed import Ranks, error_of, write_tensors
 from lingraft.training.stage import StageCallbacks, StagePlan, train_stage
 
 __all__ = ["follow"]
@@ -38,9 +37,7 @@ def follow(recipe: Recipe, ranks: Ranks) -> None:
         while "end" not in (order := ranks.tell()):
             _Follower(recipe, order, ranks, stopper).train()
     if failure := order["end"]:
-        kind = getattr(errors, failure[0], None)
-        is_ours = isinstance(kind, type) and issubclass(kind, LingraftError) and kind is not errors.MissingExtraError
-        raise (kind if is_ours else TrainingError)(f"rank 0: {failure[1]}")  # type: ignore[misc]
+        raise error_of(failure[0], f"rank 0: {failure[1]}")
 
 
 @dataclass

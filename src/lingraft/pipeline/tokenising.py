@@ -15,7 +15,7 @@ from typing import Any
 
 from lingraft.corpus import TokenStore
 from lingraft.corpus.parts import Encoding, Part, TextRange, cut_text, is_part, read_range, write_part
-from lingraft.corpus.store import clear_parts, join_parts
+from lingraft.corpus.store import clear_parts, join_parts, parts_folder
 from lingraft.errors import CorpusError, LingraftError
 from lingraft.polling import poll
 from lingraft.run import write_file
@@ -60,7 +60,7 @@ def tokenise(
     """
     keys = {"tokenizer_sha256": tokenizer.sha256, "corpus_sha256": corpus_sha256}
     encoding = Encoding(tokenizer.encode_batch, tokenizer.num_ids, start_id, end_id)
-    parts = folder.with_name(f"{folder.name}.parts")
+    parts = parts_folder(folder)
     job = {"text": str(text), "parts": str(parts), "start_id": start_id, "end_id": end_id, "keys": keys}
     ranges = cut_text(text, part_bytes)
     missing = [n for n, piece in enumerate(ranges) if _made(job, n, piece) is None]

@@ -26,7 +26,17 @@ from lingraft import errors
 from lingraft.errors import LingraftError, TrainingError
 from lingraft.model.shards import held_rows, is_split, part_like, whole
 
-__all__ = ["ALONE", "Ranks", "clip_gradients", "joined_ranks", "read_tensors", "shard", "world_size", "write_tensors"]
+__all__ = [
+    "ALONE",
+    "Ranks",
+    "clip_gradients",
+    "error_of",
+    "joined_ranks",
+    "read_tensors",
+    "shard",
+    "world_size",
+    "write_tensors",
+]
 
 Value = TypeVar("Value")
 
@@ -109,9 +119,7 @@ class Ranks:
             self._failure(error)
             raise
         if words := self._failure(None):
-            kind = getattr(errors, words[0], None)
-            simple = isinstance(kind, type) and issubclass(kind, LingraftError) and kind is not errors.MissingExtraError
-            raise (kind if simple else TrainingError)(words[1])  # type: ignore[misc]
+            raise error_of(*words)
         return self.tell(value) if from_rank_0 else value
 
     def _failure(self, error: Exception | None) -> list[str]:
@@ -130,6 +138,15 @@ class Ranks:
 
 
 ALONE = Ranks()
+
+
+def error_of(name: str, text: str) -> LingraftError:
+    """Return the error that another rank has told of: of its kind where that is one of ours, else a TrainingError."""
+    kind = getattr(errors, name, None)
+    # A MissingExtraError is made of other things than its text.
+    is_ours = isinstance(kind, type) and issubclass(kind, LingraftError) and kind is not errors.MissingExtraError
+    made: LingraftError = (kind if is_ours else TrainingError)(text)  # type: ignore[misc]
+    return made
 
 
 def _room(length: int) -> Tensor:

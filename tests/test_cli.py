@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
-from lingraft.cli import _console, main
+from lingraft.cli import main
+from lingraft.cli_options import new_console
 from lingraft.errors import InterruptedRunError
 from lingraft.recipe_file import load_recipe
 
@@ -402,7 +403,7 @@ def test_a_run_that_was_stopped_says_how_to_go_on(recipe, tmp_path, monkeypatch,
 
 def test_text_on_the_console_is_no_emoji_code():
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        _console().print(":bomb:")
+        new_console().print(":bomb:")
     assert out.getvalue() == ":bomb:\n"
 
 

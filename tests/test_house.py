@@ -33,11 +33,13 @@ registry
 quantities
 strict_yaml
 measurement
+item_records
 recipe_part
 recipe_pairs
 recipe_guard
 recipe_corpus
 recipe_stage
+recipe_measure
 recipe
 recipe_file
 run
@@ -215,6 +217,9 @@ pipeline.adapt
 pipeline
 
 terminal
+cli_options
+cli_models
+cli_runs
 cli
 __main__
 """

@@ -1,6 +1,5 @@
 """The command line: each verb is one function of the Python API. torch is imported inside the verbs that need it."""
 
-import importlib
 import json
 import os
 import re
@@ -11,18 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["app", "main"]
+from lingraft.cli_models import model_verbs
+from lingraft.cli_options import Overrides, RecipePath, RunFolder, new_console, read_recipe
+from lingraft.cli_runs import run_verbs
 
-_REGISTRIES = {
-    "init-methods": ("embeddings", "init_methods"),
-    "mix-schedules": ("corpus.mixing", "mix_schedules"),
-    "lr-schedules": ("training.learning_rate", "lr_schedules"),
-    "optimizers": ("training.optimizer", "optimizers"),
-    "averages": ("training.averaging", "averages"),
-    "guards": ("training.guards", "guards"),
-    "probes": ("measure.probes", "probes"),
-    "filters": ("corpus.quality", "quality_filters"),
-}
+__all__ = ["app", "main"]
 
 app = typer.Typer(
     name="lingraft",
@@ -32,17 +24,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-RecipePath = Annotated[Path, typer.Argument(help="the recipe file", show_default=False)]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="put a value over the recipe's, as in stages.1.tokens=1M"),
-]
-RunFolder = Annotated[Path | None, typer.Option("--to", help="the run folder (runs/NAME by default)")]
-ModelName = Annotated[
-    str, typer.Argument(help="a hub id, a model folder, a .gguf file or package:name", show_default=False)
-]
-ConditionOn = Annotated[str | None, typer.Option(help="the token in front of every text (BOS, else EOS, by default)")]
 
 _RECIPE = """\
 # A lingraft recipe. What is not said here has its default; `lingraft plan` shows what it comes to.
@@ -67,18 +48,6 @@ stages:
     mix: {{{target}: 0.8, {source}: 0.2}}
     lr: {{peak: 1e-4, warmup: 10%}}
 """
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    return Console(emoji=False)
-
-
-def _load(recipe: Path, overrides: list[str] | None) -> Any:
-    from lingraft.recipe_file import load_recipe
-
-    return load_recipe(recipe, overrides or ())
 
 
 @app.command()
@@ -128,7 +97,7 @@ def plan(recipe: RecipePath, overrides: Overrides = None) -> None:
     from lingraft.pipeline.plan import make_plan
     from lingraft.terminal import show_plan
 
-    show_plan(make_plan(_load(recipe, overrides)), _console())
+    show_plan(make_plan(read_recipe(recipe, overrides)), new_console())
 
 
 @app.command()
@@ -137,7 +106,7 @@ def data(recipe: RecipePath, overrides: Overrides = None, to: RunFolder = None) 
     from lingraft.pipeline.data import data_report
     from lingraft.terminal import TerminalProgress, show_data
 
-    console, resolved = _console(), _load(recipe, overrides)
+    console, resolved = new_console(), read_recipe(recipe, overrides)
     folder, progress = to or Path("runs") / resolved.name, TerminalProgress(console)
     try:
         found = data_report(resolved, folder, progress=progress)
@@ -179,8 +148,8 @@ def _adapt(
 ) -> Any:
     from lingraft.terminal import TerminalProgress
 
-    console = _console()
-    resolved = _load(recipe, overrides)
+    console = new_console()
+    resolved = read_recipe(recipe, overrides)
     folder = to or Path("runs") / resolved.name
     from lingraft.errors import InterruptedRunError
     from lingraft.pipeline.adapt import adapt, expand_tokenizer
@@ -218,7 +187,7 @@ def expand(
         folder = _adapt(recipe, overrides, to, "embeddings").path("vocabulary")
     if curve:
         stored = json.loads((folder / "expansion.json").read_text(encoding="utf-8"))
-        show_curve(FertilityCurve.from_dict(stored["curve"]), _console())
+        show_curve(FertilityCurve.from_dict(stored["curve"]), new_console())
     print(f"tokenizer: {folder / 'tokenizer.json'}\ngates: {folder / 'gates.json'}")
     if not vocabulary_only:
         print(f"expanded model: {folder.parent / 'embeddings' / 'model'}")
@@ -231,7 +200,7 @@ def bakeoff(recipe: RecipePath, overrides: Overrides = None, to: RunFolder = Non
     from lingraft.pipeline.bakeoff import tastings
     from lingraft.terminal import show_tastings
 
-    candidates = _load(recipe, overrides).embeddings.choose
+    candidates = read_recipe(recipe, overrides).embeddings.choose
     if not candidates:
         raise RecipeError(
             "embeddings.choose: no candidates are given; write them in the recipe, or "
@@ -245,211 +214,11 @@ def bakeoff(recipe: RecipePath, overrides: Overrides = None, to: RunFolder = Non
     done = run.finished("bakeoff")
     if done is None:
         raise RecipeError("vocabulary.method: there are no new rows, so there is nothing to choose between")
-    show_tastings(tastings(done["record"]), done["record"]["chosen"], _console())
+    show_tastings(tastings(done["record"]), done["record"]["chosen"], new_console())
 
 
-@app.command(name="eval")
-def evaluate(
-    model: ModelName,
-    text: Annotated[list[str], typer.Option(help="a file, folder or glob of text; may be repeated")],
-    field: Annotated[str, typer.Option(help="the text field of jsonl and parquet")] = "text",
-    max_bytes: Annotated[int, typer.Option(min=1, help="how much of it to read")] = 200_000,
-    condition_on: ConditionOn = None,
-) -> None:
-    """Measure bits per byte of a model on text."""
-    from lingraft.pipeline import inspecting
-
-    opened = inspecting.open_model(model, condition_on=condition_on, cache=_cache())
-    bits = inspecting.evaluate(opened, text, text_field=field, max_bytes=max_bytes)
-    print(
-        f"{bits.value:.4f} bits per byte, 95 % interval {bits.low:.4f} to {bits.high:.4f}; "
-        f"{bits.documents} documents, {bits.bytes:,} bytes, {bits.tokens:,} tokens"
-    )
-
-
-@app.command()
-def probe(
-    model: ModelName,
-    name: Annotated[str, typer.Option("--probe", help="see: lingraft list probes")] = "random_copy",
-    options: Annotated[
-        list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="an option of the probe")
-    ] = None,
-    condition_on: ConditionOn = None,
-) -> None:
-    """Run one probe of in-context learning."""
-    from lingraft.errors import RecipeError
-    from lingraft.pipeline import inspecting
-    from lingraft.strict_yaml import parse_value
-
-    pairs = [item.partition("=") for item in options or ()]
-    for key, separator, _ in pairs:
-        if not (separator and key):
-            raise RecipeError(f"--set {key}: write OPTION=VALUE, as in num_items=16")
-    chosen = {key: parse_value(value) for key, _, value in pairs}
-    opened = inspecting.open_model(model, condition_on=condition_on, cache=_cache())
-    for score in inspecting.probe(opened, name, chosen):
-        interval = f"  ({score.low:.3f} to {score.high:.3f})" if score.low is not None else ""
-        print(f"{score.name:32} {score.value:10.4f}{interval}")
-
-
-@app.command()
-def diagnose(model: ModelName, against: Annotated[str, typer.Option(help="the base model")]) -> None:
-    """Show how far a model's weights are from another's, by kind of tensor."""
-    from lingraft.pipeline import inspecting
-
-    opened = [inspecting.open_model(name, cache=_cache()) for name in (model, against)]
-    shift, grown = inspecting.diagnose(*opened)
-    print(f"mean L2 over tensors: {shift.mean_l2:.4f}; {grown} tokens more than {against}")
-    for kind, sums in sorted(shift.kinds.items()):
-        print(f"{kind:16} relative L2 {sums.relative_l2:.5f}  cosine {sums.cosine:.6f}")
-
-
-@app.command()
-def generate(
-    model: ModelName,
-    prompt: Annotated[list[str], typer.Option("--prompt", "-p", help="may be repeated")],
-    against: Annotated[str | None, typer.Option(help="a second model for the same prompt")] = None,
-    max_tokens: Annotated[int, typer.Option(min=1)] = 40,
-    condition_on: ConditionOn = None,
-) -> None:
-    """Continue a prompt, before and after."""
-    from lingraft.pipeline import inspecting
-    from lingraft.report.escaping import visible
-
-    names = [name for name in (against, model) if name]
-    models = [inspecting.open_model(name, condition_on=condition_on, cache=_cache()) for name in names]
-    for text, told in zip(prompt, inspecting.compare_continuations(models, prompt, max_tokens=max_tokens), strict=True):
-        print(f"> {visible(text)}")
-        for name, continuation in zip(names, told, strict=True):
-            print(f"  {name}:\n    {visible(continuation)}")
-
-
-@app.command()
-def report(
-    runs: Annotated[list[Path], typer.Argument(help="run folders", show_default=False)],
-    output: Annotated[Path, typer.Option("--output", "-o")] = Path("report.html"),
-) -> None:
-    """Write one HTML page on one run, or on several side by side."""
-    from lingraft.errors import RunFolderError
-    from lingraft.report import write_report
-
-    if output.is_dir():
-        raise RunFolderError(f"{output} is a folder; name the file to write, as in {output / 'report.html'}")
-    print(write_report(runs, output))
-
-
-@app.command()
-def export(
-    run_folder: Annotated[Path, typer.Argument(help="a finished run", show_default=False)],
-    to: Annotated[Path, typer.Option(help="the folder to make")],
-) -> None:
-    """Copy the model of a finished run to a folder of its own, checked again on arrival."""
-    import shutil
-
-    from lingraft.errors import RunFolderError
-    from lingraft.model.export import check_folder
-    from lingraft.run import Run, publish_folder
-
-    model = Run(run_folder).path("model")
-    if not model.is_dir():
-        raise RunFolderError(f"{run_folder} has no exported model; finish it with: lingraft run")
-    if to.exists():
-        raise RunFolderError(f"{to} is there already; nothing was written")
-    if to.resolve().is_relative_to(run_folder.resolve()):
-        raise RunFolderError(f"{to} lies inside the run folder; export to a folder of its own")
-
-    def fill(folder: Path) -> None:
-        shutil.copytree(model, folder, dirs_exist_ok=True)
-        check_folder(folder)
-
-    print(publish_folder(to, fill))
-
-
-@app.command()
-def interpolate(
-    run_folder: Annotated[Path, typer.Argument(help="a run whose last stage is done", show_default=False)],
-    weights: Annotated[
-        str, typer.Option(metavar="L,L,...", help="points between the base, 0, and what was trained, 1")
-    ] = "0,0.25,0.5,0.75,1",
-    max_source_rise: Annotated[float, typer.Option(help="source bits per byte that the best may cost")] = 0.01,
-    export: Annotated[bool, typer.Option("--export", help="publish the best as model-interpolated")] = False,
-) -> None:
-    """Measure source and target on the way from the base to the trained weights."""
-    from pydantic import ValidationError
-
-    from lingraft.errors import RecipeError
-    from lingraft.pipeline.adapt import interpolate_back
-    from lingraft.recipe import Interpolation
-
-    try:
-        points = tuple(float(point) for point in weights.split(","))
-        spec = Interpolation(weights=points, max_source_rise=max_source_rise, export=export)
-    except (ValueError, ValidationError) as error:
-        raise RecipeError(f"--weights {weights}: write different numbers between 0 and 1, as in 0,0.5,1") from error
-    found = interpolate_back(run_folder, spec)
-    for point, target, source in zip(points, found["target"], found["source"], strict=True):
-        mark = "  best" if point == found["best"] else ""
-        print(f"{point:g}: target {target:.4f}, source {source:.4f} bits per byte{mark}")
-
-
-@app.command()
-def merge(
-    models: Annotated[
-        list[str],
-        typer.Argument(help="hub ids or model folders; the first gives the type of number", show_default=False),
-    ],
-    weights: Annotated[str, typer.Option(metavar="W,W,...", help="one for each model, with the sum 1, as in 0.5,0.5")],
-    to: Annotated[Path, typer.Option(help="the folder to make")],
-) -> None:
-    """Average models, also where one has a larger vocabulary: rows meet by token."""
-    from lingraft.errors import RecipeError
-    from lingraft.model.base import fetch_folder
-    from lingraft.model.locate import locate_base
-    from lingraft.model.merge import merge_models
-
-    try:
-        shares = [float(share) for share in weights.split(",")]
-    except ValueError as error:
-        raise RecipeError(f"--weights {weights}: write numbers with commas between, as in 0.5,0.5") from error
-    places = [locate_base(name, where="merge") for name in models]
-    names = [place.public_name for place in places]
-    merged = merge_models([fetch_folder(place) for place in places], shares, to, names=names)
-    alone = "".join(
-        f"; {count:,} that only {name} has" for name, count in zip(names, merged.copied, strict=True) if count
-    )
-    print(f"{merged.folder}: rows of {merged.averaged:,} tokens averaged{alone}")
-
-
-@app.command(name="list")
-def list_names(
-    kind: Annotated[
-        str,
-        typer.Argument(
-            help="init-methods, mix-schedules, lr-schedules, optimizers, averages, guards, probes or filters",
-            show_default=False,
-        ),
-    ],
-) -> None:
-    """List what a recipe may name, with options and references."""
-    from lingraft.errors import RecipeError, nearest
-
-    if kind not in _REGISTRIES:
-        listed = ", ".join(_REGISTRIES)
-        raise RecipeError(f"list: unknown kind {kind!r}{nearest(kind, _REGISTRIES)} (kinds: {listed})")
-    for entry in _registry(kind):
-        options = ", ".join(f"{n}={p.default}" if p.default is not p.empty else n for n, p in entry.options().items())
-        print(f"{entry.name}({options})\n    {entry.summary}\n    {entry.reference}")
-
-
-def _registry(kind: str) -> Any:
-    module, name = _REGISTRIES[kind]
-    return getattr(importlib.import_module(f"lingraft.{module}"), name)
-
-
-def _cache() -> Path:
-    """Return where GGUF files are converted to for the verbs that have no run folder."""
-    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(root) / "lingraft"
+app.add_typer(model_verbs)
+app.add_typer(run_verbs)
 
 
 def main() -> None:

@@ -3,14 +3,16 @@
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, TypeVar
 
 from lingraft.errors import MeasurementError
 
-__all__ = ["Measurement", "read_measurements", "write_measurements"]
+__all__ = ["Measurement", "append_lines", "read_lines", "read_measurements", "write_measurements"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -44,16 +46,22 @@ def write_measurements(path: Path, rows: Iterable[Measurement]) -> None:
     Raises:
         MeasurementError: a value is not a finite number; nothing of the batch is written then.
     """
-    lines = []
+    made = []
     for row in rows:
         if not all(math.isfinite(number) for number in (row.value, row.low, row.high) if number is not None):
             raise MeasurementError(
                 f"{row.name} at {row.stage}, {row.tokens} tokens, is {row.value}: not a finite number"
             )
-        lines.append(json.dumps({k: v for k, v in asdict(row).items() if v is not None}, ensure_ascii=False))
+        made.append({k: v for k, v in asdict(row).items() if v is not None})
+    append_lines(path, made)
+
+
+def append_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Append JSON objects to a file, one a line; a last line that a killed process left torn is dropped first."""
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     with path.open("ab+") as file:
         _drop_torn_line(file)
-        file.write("".join(line + "\n" for line in lines).encode())
+        file.write(text.encode())
 
 
 def _drop_torn_line(file: IO[bytes]) -> None:
@@ -77,10 +85,19 @@ def read_measurements(path: Path) -> Iterator[Measurement]:
     Raises:
         MeasurementError: a line is not a row; the message names file and line.
     """
+    return read_lines(path, Measurement, "a measurement")
+
+
+def read_lines(path: Path, kind: Callable[..., T], what: str) -> Iterator[T]:
+    """Yield ``kind(**line)`` for each whole line of a JSON-lines file, and nothing where there is no file.
+
+    Raises:
+        MeasurementError: a line is not ``what`` it should be; the message names file and line.
+    """
     if not path.exists():
         return
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
         try:
-            yield Measurement(**json.loads(line))
+            yield kind(**json.loads(line))
         except (ValueError, TypeError) as error:
-            raise MeasurementError(f"{path}:{number}: not a measurement: {line[:60]!r}") from error
+            raise MeasurementError(f"{path}:{number}: not {what}: {line[:60]!r}") from error

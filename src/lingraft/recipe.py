@@ -13,7 +13,8 @@ from lingraft.errors import nearest
 from lingraft.quantities import Fraction, LanguageCode
 from lingraft.recipe_corpus import Corpus, LanguageId, NearDuplicates
 from lingraft.recipe_guard import Blocks, Ema, Interpolation, Slices
-from lingraft.recipe_part import Choice, Name, NonEmpty, Part, as_tuple
+from lingraft.recipe_measure import Measure
+from lingraft.recipe_part import Choice, Name, Part, as_tuple
 from lingraft.recipe_stage import (
     TRAIN_WORDS,
     Alarms,
@@ -169,27 +170,6 @@ class EmbeddingInit(Part):
     def candidates(self) -> tuple[InitPair, ...]:
         """The candidates of the bake-off, or the one choice that is made already."""
         return self.choose or (InitPair(input=self.input, output=self.output),)
-
-
-class Measure(Part):
-    """What is measured, when, and on how much.
-
-    ``at`` lists points of every stage, dense early because that is where forgetting happens
-    (arXiv 2506.00288, sec. 4); the base model is always measured first. Heavy probes run at stage ends only.
-    """
-
-    at: tuple[Fraction, ...] = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
-    bits_per_byte: tuple[LanguageCode, ...] | None = None
-    validation_bytes: Annotated[int, Field(ge=1000)] = 200_000
-    segment_bytes: Annotated[int, Field(ge=64)] = 2048
-    probes: tuple[Choice, ...] = (Choice(name="random_copy"), Choice(name="copain"))
-    benchmark_files: tuple[NonEmpty, ...] = ()
-    parameter_shift: bool = True
-    batch_size: Annotated[int, Field(ge=1)] = 8
-    samples: tuple[str, ...] = ()
-    sample_tokens: Annotated[int, Field(ge=1)] = 40
-
-    _tuples = field_validator("at", "bits_per_byte", "probes", "samples", "benchmark_files", mode="before")(as_tuple)
 
 
 class Recipe(Part):

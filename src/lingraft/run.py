@@ -12,6 +12,7 @@
       tokens/              token stores, one per corpus and tokenizer hash
       stages/1-name/       checkpoints while it runs, weights when it is done
       measurements.jsonl   every number (see lingraft.measurement)
+      items.jsonl          scores of single items and documents (see lingraft.item_records)
       samples.jsonl        the same prompts before and after
       model/               the exported model
       report.html
@@ -26,7 +27,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +37,7 @@ from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
 from lingraft.errors import RunFolderError
+from lingraft.item_records import ItemRecord, read_items, write_items
 from lingraft.measurement import Measurement, read_measurements, write_measurements
 from lingraft.recipe import Recipe
 from lingraft.recipe_file import differing_paths, dump_recipe, parse_recipe
@@ -348,26 +350,44 @@ class Run:
         """Return all rows so far."""
         return list(read_measurements(self.path("measurements.jsonl")))
 
+    def record_items(self, records: Iterable[ItemRecord]) -> None:
+        """Append the scores of single items to ``items.jsonl``."""
+        write_items(self.path("items.jsonl"), records)
+
+    def items(self) -> list[ItemRecord]:
+        """Return the scores of single items so far."""
+        return list(read_items(self.path("items.jsonl")))
+
     def forget_measurements_after(self, stage: str, tokens: int) -> None:
         """Drop a stage's rows past a number of tokens: those made after the checkpoint that it goes on from."""
-        self._keep_measurements(lambda row: row.stage != stage or row.tokens <= tokens)
+        self._keep(lambda row: row.stage != stage or row.tokens <= tokens)
 
     def forget_measurements_named(self, *names: str) -> None:
         """Drop all rows of some names: the step that makes them is being done again."""
-        self._keep_measurements(lambda row: row.name not in names)
+        self._keep(lambda row: row.name not in names)
 
     def forget_measurements_of(self, *stages: str) -> None:
         """Drop the rows of some stages, except those that describe the tokenizer: the stage begins again."""
-        self._keep_measurements(lambda row: row.stage not in stages or row.name in _OF_THE_TOKENIZER)
+        self._keep(lambda row: row.stage not in stages or row.name in _OF_THE_TOKENIZER)
 
-    def _keep_measurements(self, wanted: Callable[[Measurement], bool]) -> None:
-        rows = self.measurements()
-        kept = [row for row in rows if wanted(row)]
-        if len(kept) < len(rows):
-            path = self.path("measurements.jsonl")
-            replacement = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-            write_measurements(replacement, kept)
-            replacement.replace(path)
+    def _keep(self, wanted: Callable[[Measurement | ItemRecord], bool]) -> None:
+        """Drop rows and records that are not wanted; each file is put in place of the old one as a whole."""
+        _rewrite(self.path("items.jsonl"), read_items, write_items, wanted)
+        _rewrite(self.path("measurements.jsonl"), read_measurements, write_measurements, wanted)
+
+
+def _rewrite(
+    path: Path,
+    read: Callable[[Path], Iterator[Any]],
+    write: Callable[[Path, Iterable[Any]], None],
+    wanted: Callable[[Any], bool],
+) -> None:
+    rows = list(read(path))
+    kept = [row for row in rows if wanted(row)]
+    if len(kept) < len(rows):
+        replacement = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        write(replacement, kept)
+        replacement.replace(path)
 
 
 def describe_environment() -> dict[str, Any]:

@@ -1,0 +1,116 @@
+"""Verbs on run folders, and the list of what a recipe may name."""
+
+import importlib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["export", "interpolate", "list_names", "report", "run_verbs"]
+
+run_verbs = typer.Typer()
+
+_REGISTRIES = {
+    "init-methods": ("embeddings", "init_methods"),
+    "mix-schedules": ("corpus.mixing", "mix_schedules"),
+    "lr-schedules": ("training.learning_rate", "lr_schedules"),
+    "optimizers": ("training.optimizer", "optimizers"),
+    "averages": ("training.averaging", "averages"),
+    "guards": ("training.guards", "guards"),
+    "probes": ("measure.probes", "probes"),
+    "filters": ("corpus.quality", "quality_filters"),
+}
+
+
+@run_verbs.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="run folders", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o")] = Path("report.html"),
+) -> None:
+    """Write one HTML page on one run, or on several side by side."""
+    from lingraft.errors import RunFolderError
+    from lingraft.report import write_report
+
+    if output.is_dir():
+        raise RunFolderError(f"{output} is a folder; name the file to write, as in {output / 'report.html'}")
+    print(write_report(runs, output))
+
+
+@run_verbs.command()
+def export(
+    run_folder: Annotated[Path, typer.Argument(help="a finished run", show_default=False)],
+    to: Annotated[Path, typer.Option(help="the folder to make")],
+) -> None:
+    """Copy the model of a finished run to a folder of its own, checked again on arrival."""
+    import shutil
+
+    from lingraft.errors import RunFolderError
+    from lingraft.model.export import check_folder
+    from lingraft.run import Run, publish_folder
+
+    model = Run(run_folder).path("model")
+    if not model.is_dir():
+        raise RunFolderError(f"{run_folder} has no exported model; finish it with: lingraft run")
+    if to.exists():
+        raise RunFolderError(f"{to} is there already; nothing was written")
+    if to.resolve().is_relative_to(run_folder.resolve()):
+        raise RunFolderError(f"{to} lies inside the run folder; export to a folder of its own")
+
+    def fill(folder: Path) -> None:
+        shutil.copytree(model, folder, dirs_exist_ok=True)
+        check_folder(folder)
+
+    print(publish_folder(to, fill))
+
+
+@run_verbs.command()
+def interpolate(
+    run_folder: Annotated[Path, typer.Argument(help="a run whose last stage is done", show_default=False)],
+    weights: Annotated[
+        str, typer.Option(metavar="L,L,...", help="points between the base, 0, and what was trained, 1")
+    ] = "0,0.25,0.5,0.75,1",
+    max_source_rise: Annotated[float, typer.Option(help="source bits per byte that the best may cost")] = 0.01,
+    export: Annotated[bool, typer.Option("--export", help="publish the best as model-interpolated")] = False,
+) -> None:
+    """Measure source and target on the way from the base to the trained weights."""
+    from pydantic import ValidationError
+
+    from lingraft.errors import RecipeError
+    from lingraft.pipeline.adapt import interpolate_back
+    from lingraft.recipe import Interpolation
+
+    try:
+        points = tuple(float(point) for point in weights.split(","))
+        spec = Interpolation(weights=points, max_source_rise=max_source_rise, export=export)
+    except (ValueError, ValidationError) as error:
+        raise RecipeError(f"--weights {weights}: write different numbers between 0 and 1, as in 0,0.5,1") from error
+    found = interpolate_back(run_folder, spec)
+    for point, target, source in zip(points, found["target"], found["source"], strict=True):
+        mark = "  best" if point == found["best"] else ""
+        print(f"{point:g}: target {target:.4f}, source {source:.4f} bits per byte{mark}")
+
+
+@run_verbs.command(name="list")
+def list_names(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="init-methods, mix-schedules, lr-schedules, optimizers, averages, guards, probes or filters",
+            show_default=False,
+        ),
+    ],
+) -> None:
+    """List what a recipe may name, with options and references."""
+    from lingraft.errors import RecipeError, nearest
+
+    if kind not in _REGISTRIES:
+        listed = ", ".join(_REGISTRIES)
+        raise RecipeError(f"list: unknown kind {kind!r}{nearest(kind, _REGISTRIES)} (kinds: {listed})")
+    for entry in _registry(kind):
+        options = ", ".join(f"{n}={p.default}" if p.default is not p.empty else n for n, p in entry.options().items())
+        print(f"{entry.name}({options})\n    {entry.summary}\n    {entry.reference}")
+
+
+def _registry(kind: str) -> Any:
+    module, name = _REGISTRIES[kind]
+    return getattr(importlib.import_module(f"lingraft.{module}"), name)

@@ -157,6 +157,7 @@ training
 
 measure.items
 measure.statistics
+measure.paired
 measure.scoring
 measure.mass
 measure.shift

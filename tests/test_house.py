@@ -158,6 +158,8 @@ training
 measure.items
 measure.statistics
 measure.paired
+measure.comparison
+measure.verdict
 measure.scoring
 measure.mass
 measure.shift

@@ -1,0 +1,183 @@
+"""Which arm to ship, and how sure that is.
+
+The rule, fixed before anything is measured: of the arms whose source text costs at most so many bits per byte more than
+with the base, and whose in-context learning has not clearly fallen, the one that gains most on target text. Arms whose
+gain the data do not tell from it are tied; of those, the one that costs the source language least.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from lingraft.errors import MeasurementError
+from lingraft.measure.comparison import (
+    BITS,
+    Arm,
+    Match,
+    Quantity,
+    change_from_base,
+    matches,
+    quantities_of,
+    refuse_incomparable,
+)
+from lingraft.measure.paired import Estimate
+
+__all__ = ["Rules", "Standing", "Verdict", "judge"]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What an arm may cost.
+
+    Attributes:
+        max_source_rise: bits per byte by which source text may get more expensive.
+        max_icl_fall: by how much the score of a probe may fall, where the fall is certain (its interval leaves 0 out).
+    """
+
+    max_source_rise: float = 0.05
+    max_icl_fall: float = 0.05
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where an arm stands beside the base.
+
+    Attributes:
+        arm: its name.
+        seeds: of its training runs.
+        gain: bits per byte that target text got cheaper.
+        loss: bits per byte that source text got more expensive.
+        falls: probe → by how much its score fell.
+        excluded: why it is not to be shipped: ``source``, ``icl``, or a reason in words why it cannot be judged; None
+            where it may.
+    """
+
+    arm: str
+    seeds: tuple[int, ...]
+    gain: Estimate | None
+    loss: Estimate | None
+    falls: Mapping[Quantity, Estimate]
+    excluded: str | None
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether gain and loss are known, and comparable with the other arms'."""
+        return self.gain is not None and self.loss is not None and self.excluded in (None, "source", "icl")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The choice among arms.
+
+    Attributes:
+        rules: what it was made by.
+        target: the target language.
+        source: the source language.
+        standings: of every arm, in the order given.
+        chosen: the arm to ship; None where none may be.
+        best: the arm among those that may be shipped which gains most, tied with others or not.
+        gains: target text: every other arm that may be shipped minus ``best``.
+        losses: source text: ``chosen`` minus ``best``, where they are not the same.
+    """
+
+    rules: Rules
+    target: str
+    source: str
+    standings: tuple[Standing, ...]
+    chosen: str | None
+    best: str | None
+    gains: tuple[Match, ...] = ()
+    losses: tuple[Match, ...] = ()
+
+    @property
+    def tied(self) -> tuple[str, ...]:
+        """The arms whose gain is not told from that of ``best``."""
+        return tuple(one.second for one in self.gains if not one.is_told)
+
+    @property
+    def eligible(self) -> tuple[str, ...]:
+        """The arms that may be shipped."""
+        return tuple(standing.arm for standing in self.standings if standing.excluded is None)
+
+    def standing(self, arm: str) -> Standing:
+        """Return where an arm stands."""
+        return next(standing for standing in self.standings if standing.arm == arm)
+
+    def dominated_by(self, arm: str) -> str | None:
+        """Return an arm that gains at least as much and costs no more, and is better in one of both; None if none is.
+
+        Only the numbers are looked at, not whether the data tell them apart.
+        """
+        own = self.standing(arm)
+        for other in self.standings:
+            if other.arm != arm and own.is_judged and other.is_judged:
+                ahead = (_gain_of(other) - _gain_of(own), _loss_of(own) - _loss_of(other))
+                if min(ahead) >= 0 and max(ahead) > 0:
+                    return other.arm
+        return None
+
+
+def judge(arms: Sequence[Arm], *, target: str, source: str, rules: Rules | None = None) -> Verdict:
+    """Return which arm to ship by the rule above.
+
+    Raises:
+        MeasurementError: there are no arms.
+    """
+    if not arms:
+        raise MeasurementError("there is no arm to judge")
+    rules = rules or Rules()
+    gain, loss = Quantity(BITS, "bits", target), Quantity(BITS, "bits", source)
+    model = _most_complete(arms, (gain, loss))
+    standings = tuple(_standing(arm, model, gain, loss, rules) for arm in arms)
+    eligible = [standing for standing in standings if standing.excluded is None]
+    if not eligible:
+        return Verdict(rules, target, source, standings, None, None)
+    best = max(eligible, key=_gain_of).arm
+    may = [arm for arm in arms if arm.name in {standing.arm for standing in eligible}]
+    gains, _ = matches(may, best, [gain])
+    tied = {best} | {one.second for one in gains if not one.is_told}
+    chosen = min((standing for standing in eligible if standing.arm in tied), key=_loss_of).arm
+    losses = matches([arm for arm in may if arm.name in (best, chosen)], best, [loss])[0] if chosen != best else ()
+    return Verdict(rules, target, source, standings, chosen, best, gains, losses)
+
+
+def _gain_of(standing: Standing) -> float:
+    return standing.gain.value if standing.gain else float("-inf")
+
+
+def _loss_of(standing: Standing) -> float:
+    return standing.loss.value if standing.loss else float("inf")
+
+
+def _standing(arm: Arm, model: Arm, target: Quantity, source: Quantity, rules: Rules) -> Standing:
+    (change, why_not_target), (loss, why_not_source) = (_change(arm, model, one) for one in (target, source))
+    falls = dict(_falls(arm))
+    reason = why_not_target or why_not_source
+    if reason is None and loss is not None and loss.value > rules.max_source_rise:
+        reason = "source"
+    if reason is None and any(fall.value > rules.max_icl_fall and fall.low > 0 for fall in falls.values()):
+        reason = "icl"
+    return Standing(arm.name, arm.seeds, change.negated if change else None, loss, falls, reason)
+
+
+def _change(arm: Arm, model: Arm, quantity: Quantity) -> tuple[Estimate | None, str | None]:
+    """Return what an arm changed, or why that is not known or not to be held against ``model``'s."""
+    try:
+        if arm is not model:
+            refuse_incomparable(model, arm, quantity)
+        return change_from_base(arm, quantity), None
+    except MeasurementError as error:
+        return None, f"{quantity.label}: {error}"
+
+
+def _falls(arm: Arm) -> Iterator[tuple[Quantity, Estimate]]:
+    """Yield every probe that both the base and the arm were given, with the fall of its score."""
+    for quantity in (one for one in quantities_of([arm]) if one.is_probe):
+        change, reason = _change(arm, arm, quantity)
+        if change is not None and reason is None:
+            yield quantity, change.negated
+
+
+def _most_complete(arms: Sequence[Arm], quantities: Sequence[Quantity]) -> Arm:
+    """Return the first arm that was asked everything: what the others are held against."""
+    whole = (arm for arm in arms if all(_change(arm, arm, quantity)[0] for quantity in quantities))
+    return next(whole, arms[0])

@@ -1,0 +1,92 @@
+"""Which arm to ship: cases small enough to be decided by hand."""
+
+import random
+
+import pytest
+
+from lingraft.errors import MeasurementError
+from lingraft.item_records import ItemRecord
+from lingraft.measure.comparison import Arm, ArmRun, scores_of
+from lingraft.measure.verdict import Rules, judge
+
+DOCUMENTS = 40
+
+
+def _records(stage: str, eu: float, en: float, copying: float, noise: int, spread: float = 0.02) -> list[ItemRecord]:
+    """Documents of 100 bytes whose bits per byte scatter a little around the ones given, each model in its own way."""
+    chooser = random.Random(noise)
+    made = [
+        ItemRecord(stage, 5, "bits_per_byte", str(n), {"bits": 100 * (mean + chooser.gauss(0, spread if code == 'eu' else 0.02)), "bytes": 100.0}, code)
+        for code, mean in (("eu", eu), ("en", en))
+        for n in range(DOCUMENTS)
+    ]  # fmt: skip
+    right = round(copying * 50)
+    return made + [ItemRecord(stage, 5, "probe/copying", str(n), {"exact_match": float(n < right)}) for n in range(50)]
+
+
+BASE = _records("base", 2.0, 1.0, 0.8, 0)
+
+
+def _arm(name: str, eu: float, en: float, copying: float = 0.8, noise: int = 1, spread: float = 0.02) -> Arm:
+    run = ArmRun(0, scores_of(_records("last", eu, en, copying, noise, spread), "last"), scores_of(BASE, "base"))
+    return Arm(name, (run,))
+
+
+def test_the_arm_that_gains_most_within_what_the_source_may_cost() -> None:
+    arms = [_arm("greedy", 1.4, 1.2), _arm("fine", 1.5, 1.02, noise=2), _arm("timid", 1.8, 1.0, noise=3)]
+    found = judge(arms, target="eu", source="en")
+    assert (found.chosen, found.best, found.tied, found.eligible) == ("fine", "fine", (), ("fine", "timid"))
+    assert [standing.excluded for standing in found.standings] == ["source", None, None]
+    assert found.standing("fine").gain.value == pytest.approx(0.5, abs=0.02)
+    assert found.standing("fine").loss.value == pytest.approx(0.02, abs=0.02)
+    assert found.dominated_by("timid") is None
+    assert judge(arms, target="eu", source="en", rules=Rules(max_source_rise=0.5)).chosen == "greedy"
+
+
+def test_arms_that_the_data_do_not_tell_apart_are_tied_and_the_one_that_costs_less_is_taken() -> None:
+    arms = [
+        _arm("dear", 1.49, 1.045, noise=2, spread=0.2),
+        _arm("cheap", 1.5, 1.0, spread=0.2),
+        _arm("worse", 1.8, 0.98, noise=3),
+    ]
+    found = judge(arms, target="eu", source="en")
+    assert (found.chosen, found.best, found.tied) == ("cheap", "dear", ("cheap",))
+    assert (found.losses[0].first, found.losses[0].second, found.losses[0].is_told) == ("dear", "cheap", True)
+
+
+def test_no_arm_is_chosen_where_all_cost_too_much() -> None:
+    found = judge([_arm("a", 1.4, 1.2), _arm("b", 1.5, 1.3)], target="eu", source="en")
+    assert (found.chosen, found.best, found.eligible, found.gains) == (None, None, (), ())
+
+
+def test_an_arm_that_has_clearly_lost_in_context_learning_is_not_shipped() -> None:
+    arms = [_arm("lost", 1.4, 1.0, copying=0.3), _arm("kept", 1.5, 1.0, copying=0.78, noise=2)]
+    found = judge(arms, target="eu", source="en")
+    assert (found.chosen, found.standing("lost").excluded, found.standing("kept").excluded) == ("kept", "icl", None)
+    (fall,) = found.standing("lost").falls.values()
+    assert fall.value == pytest.approx(0.5)
+
+
+def test_an_arm_that_is_better_in_both_dominates() -> None:
+    found = judge(
+        [_arm("a", 1.5, 1.04), _arm("b", 1.6, 1.0, noise=2), _arm("c", 1.7, 1.03, noise=3)], target="eu", source="en"
+    )
+    assert [found.dominated_by(name) for name in "abc"] == [None, None, "b"]
+
+
+def test_an_arm_measured_on_other_text_is_not_judged_and_the_reason_is_kept() -> None:
+    other = Arm("other", _arm("other", 1.0, 1.0).runs, {"bits_per_byte/eu": {"held-out text": "2b"}})
+    arms = [Arm("a", _arm("a", 1.5, 1.0).runs, {"bits_per_byte/eu": {"held-out text": "1a"}}), other]
+    found = judge(arms, target="eu", source="en")
+    assert found.chosen == "a"
+    assert "other held-out text" in found.standing("other").excluded
+    assert not found.standing("other").is_judged
+
+
+def test_arms_without_items_are_not_judged() -> None:
+    empty = Arm("empty", (ArmRun(0, {}, {}),))
+    found = judge([empty, _arm("a", 1.5, 1.0)], target="eu", source="en")
+    assert found.chosen == "a"
+    assert "was not asked" in found.standing("empty").excluded
+    with pytest.raises(MeasurementError, match="no arm"):
+        judge([], target="eu", source="en")

@@ -15,6 +15,7 @@ from lingraft.item_records import ItemRecord
 from lingraft.measure.paired import Estimate, McNemar, arm_mean, holm, mcnemar, paired_difference, smallest_detectable
 
 __all__ = [
+    "BITS",
     "Arm",
     "ArmRun",
     "Match",

@@ -58,6 +58,7 @@ _PARTS = (
     ("stages.N.slices", recipes.Slices),
     ("interpolate", recipes.Interpolation),
     ("measure", recipes.Measure),
+    ("measure.drift", recipes.Drift),
     ("measure.probes.N", recipes.Choice),
 )
 
@@ -233,6 +234,9 @@ _MEANINGS = {
     "measure.probes": "Probes of in-context learning; heavy ones run on the base and at stage ends.",
     "measure.benchmark_files": "Files of evaluation items (jsonl, txt); those found in training text are reported.",
     "measure.parameter_shift": "Whether to measure how far the weights have moved.",
+    "measure.drift": "How far function and weights have come from the base's, at stage ends.",
+    "measure.drift.tokens": "Tokens of source text, and of random copies, for KL and CKA; 0 for neither.",
+    "measure.drift.spectral_layers": "Layers whose matrices' changes are taken apart; 0 for none.",
     "measure.batch_size": "Sequences per forward pass when measuring.",
     "measure.samples": "Prompts to continue before and after; the beginnings of held-out documents if none.",
     "measure.sample_tokens": "Length of the continuations.",

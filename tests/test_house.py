@@ -39,6 +39,7 @@ recipe_pairs
 recipe_guard
 recipe_corpus
 recipe_stage
+recipe_forgetting
 recipe_measure
 recipe
 recipe_file
@@ -163,6 +164,9 @@ measure.verdict
 measure.scoring
 measure.mass
 measure.shift
+measure.spectra
+measure.cka
+measure.function_drift
 measure.bits_per_byte
 measure.probes.probe
 measure.probes.copain
@@ -207,6 +211,7 @@ pipeline.prepare
 pipeline.expanding
 pipeline.initialising
 pipeline.companions
+pipeline.drifting
 pipeline.measuring
 pipeline.drawn_tokens
 pipeline.slicing

@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from lingraft.quantities import Fraction, LanguageCode
+from lingraft.recipe_forgetting import Drift
 from lingraft.recipe_part import Choice, NonEmpty, Part, as_tuple
 
 __all__ = ["Measure"]
@@ -24,6 +25,7 @@ class Measure(Part):
     probes: tuple[Choice, ...] = (Choice(name="random_copy"), Choice(name="copain"))
     benchmark_files: tuple[NonEmpty, ...] = ()
     parameter_shift: bool = True
+    drift: Drift = Drift()
     batch_size: Annotated[int, Field(ge=1)] = 8
     samples: tuple[str, ...] = ()
     sample_tokens: Annotated[int, Field(ge=1)] = 40

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lingraft.errors import MeasurementError
-from lingraft.measure.shift import KindShift, measure_shift
+from lingraft.measure.shift import KindShift, measure_shift, row_cosines
 from lingraft.model.base import load_model
 
 NEW = tuple(range(380, 410))
@@ -97,3 +97,44 @@ def test_a_damaged_file_is_named(tied_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(content[:-1])
     with pytest.raises(MeasurementError, match=r"model\.safetensors: the weights to compare with cannot be read"):
         measure_shift(load_model(tied_folder), tmp_path, new_ids=NEW, num_ids=410)
+
+
+def test_layers_are_told_apart(tied_folder: Path) -> None:
+    """One norm of layer 1 doubled: its two norms hold 64 ones, of which 32 moved by 1."""
+    found = shifted(tied_folder, "model.layers.1.input_layernorm.weight")
+    assert {layer for layer, _ in found.layers} == {0, 1}
+    assert {kind for _, kind in found.layers} == {"attention", "mlp", "norm"}
+    assert found.layers[1, "norm"].relative_l2 == pytest.approx(0.5**0.5)
+    assert {key for key, sums in found.layers.items() if sums.difference} == {(1, "norm")}
+
+
+def test_layers_add_up_to_their_kind(tied_folder: Path) -> None:
+    model = load_model(tied_folder)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    found = measure_shift(model, tied_folder, new_ids=NEW, num_ids=410)
+    for kind in ("attention", "mlp"):
+        parts = sum(sums.difference for (_, name), sums in found.layers.items() if name == kind)
+        assert parts == pytest.approx(found.kinds[kind].difference)
+
+
+def test_every_tensor_weighs_the_same_in_the_relative_mean(tied_folder: Path) -> None:
+    """The last norm doubles, ‖θ − θ₀‖ = ‖θ₀‖; it is one of 20 tensors."""
+    assert shifted(tied_folder, "model.norm.weight").mean_relative_l2 == pytest.approx(1 / 20)
+
+
+def test_rows_have_cosines_of_their_own() -> None:
+    then = torch.tensor([[3.0, 4.0], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0], [2.0, 0.0]])
+    now = torch.tensor([[6.0, 8.0], [0.0, 1.0], [0.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
+    assert row_cosines(then, now).tolist() == pytest.approx([1, 0, 1, 0, -1])
+
+
+def test_sums_over_blocks_are_the_sums_over_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lingraft.measure.shift._BLOCK", 7)
+    then, now = torch.randn(5, 6, generator=torch.Generator().manual_seed(0)), torch.ones(5, 6)
+    shift = KindShift()
+    assert shift.add(then, now) == pytest.approx((now - then).norm().item(), rel=1e-6)
+    assert shift.cosine == pytest.approx(torch.nn.functional.cosine_similarity(then.flatten(), now.flatten(), 0).item())
+    expected = torch.nn.functional.cosine_similarity(then, now, dim=1)
+    torch.testing.assert_close(row_cosines(then, now).float(), expected)

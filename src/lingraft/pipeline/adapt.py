@@ -20,7 +20,7 @@ from lingraft.pipeline.expanding import prepare_vocabulary
 from lingraft.pipeline.following import follow
 from lingraft.pipeline.initialising import prepare_embeddings
 from lingraft.pipeline.interpolating import interpolation_step
-from lingraft.pipeline.measuring import Evaluator, bind_probes
+from lingraft.pipeline.measuring import BASE_STATES, Evaluator, bind_probes
 from lingraft.pipeline.plan import make_plan
 from lingraft.pipeline.prepare import Prepared, prepare_base, prepare_stores, texts_of
 from lingraft.pipeline.progress import Progress, Silent
@@ -214,7 +214,8 @@ def _measure_start(
         progress.phase(name.replace("measure-", "measuring the ") + " model")
         return measure(load_model(folder).to(choose_device(recipe)))
 
-    run.step(name, inputs, action, makes=[run.path("base_bits.json")])
+    makes = ["base_bits.json", *([BASE_STATES] if recipe.measure.drift.tokens else ())]
+    run.step(name, inputs, action, makes=[run.path(made) for made in makes])
 
 
 def _last_stage(run: Run, recipe: Recipe) -> dict[str, Any]:

@@ -25,18 +25,20 @@ from lingraft.measure.bits_per_byte import (
 from lingraft.measure.mass import probability_mass
 from lingraft.measure.probes import ProbeContext, probes
 from lingraft.measure.scoring import Scorer
-from lingraft.measure.shift import measure_shift
 from lingraft.measure.statistics import bootstrap_ratio
 from lingraft.measurement import Measurement
 from lingraft.model.base import is_tied
 from lingraft.model.freeze import other_rows, row_index
+from lingraft.pipeline.drifting import DriftWatch, shift_rows
 from lingraft.pipeline.prepare import Prepared, texts_of
 from lingraft.pipeline.progress import Progress
 from lingraft.recipe import Choice, Recipe
 from lingraft.run import Run, read_own, write_file
 from lingraft.vocabulary import TokenizerFile, VocabularyExpansion, dominant_scripts
 
-__all__ = ["Evaluator", "bind_probes"]
+__all__ = ["BASE_STATES", "Evaluator", "bind_probes"]
+
+BASE_STATES = "base_states.safetensors"
 
 _WINDOW = 2050
 _MASS_SEGMENTS = 8
@@ -115,6 +117,7 @@ class Evaluator:
         self.run.forget_measurements_of("base")
         scorer = self._scorer(model, self.expansion.old)
         bits = {code: self._bits(scorer, self.expansion.old, code) for code in self._texts}
+        self._drift().keep_base(model, self._texts[self.recipe.languages.source].documents)
         write_file(self.run.path("base_bits.json"), json.dumps({code: b.document_bits for code, b in bits.items()}))
         rows = [row for code, b in bits.items() for row in self._bits_rows("base", 0, code, b)]
         self._write(rows + list(self._probe_rows(scorer, self.expansion.old, "base", 0, heavy=True)))
@@ -150,7 +153,9 @@ class Evaluator:
         rows = self._all_bits(scorer, stage, tokens)
         rows += self._probe_rows(scorer, self.expansion.new, stage, tokens, heavy=heavy)
         if self.recipe.measure.parameter_shift:
-            rows += self._shift_rows(model, stage, tokens, start)
+            rows += shift_rows(model, stage, tokens, start, self.expansion)
+        if heavy:
+            rows += self._drift().rows(model, stage, tokens, start)
         rows.append(Measurement(stage, tokens, "seconds/measuring", time.perf_counter() - began))
         rows = [replace(row, name=f"averaged/{row.name}") for row in rows] if averaged else rows
         self._write(rows)
@@ -210,13 +215,16 @@ class Evaluator:
         """Return the ids of the old tokenizer that no new token took, ascending."""
         return other_rows(self.expansion.new_ids, self.expansion.num_old)
 
-    def _shift_rows(self, model: nn.Module, stage: str, tokens: int, start: Path) -> list[Measurement]:
-        shift = measure_shift(model, start, new_ids=self.expansion.new_ids, num_ids=self.expansion.new.num_ids)
-        rows = [Measurement(stage, tokens, "shift/mean_l2", shift.mean_l2)]
-        for kind, sums in shift.kinds.items():
-            rows.append(Measurement(stage, tokens, f"shift/{kind}/relative_l2", sums.relative_l2))
-            rows.append(Measurement(stage, tokens, f"shift/{kind}/cosine", sums.cosine))
-        return rows
+    def _drift(self) -> DriftWatch:
+        """Return what asks the base model and every later one on the same tokens."""
+        return DriftWatch(
+            self.recipe.measure.drift,
+            self.run.path(BASE_STATES),
+            self.expansion,
+            self.base.documents.condition,
+            self.recipe.measure.batch_size,
+            self.recipe.languages.source,
+        )
 
     def _new_row_rows(self, model: nn.Module) -> list[Measurement]:
         """Return what the new rows do to source text before training, and how long they are beside the old ones."""

@@ -59,6 +59,7 @@ _PARTS = (
     ("interpolate", recipes.Interpolation),
     ("measure", recipes.Measure),
     ("measure.drift", recipes.Drift),
+    ("measure.windows", recipes.Windows),
     ("measure.probes.N", recipes.Choice),
 )
 
@@ -231,6 +232,11 @@ _MEANINGS = {
     "measure.bits_per_byte": "Languages to measure; all that have a corpus if not said.",
     "measure.validation_bytes": "Held-out text per language.",
     "measure.segment_bytes": "Longest piece that is scored by itself.",
+    "measure.windows": "How long text is scored.",
+    "measure.windows.mode": "Windows that overlap, or that share no token.",
+    "measure.windows.stride": "Share of a window by which each begins behind the one before.",
+    "measure.windows.full": "Whether whole documents are scored too, at the base and at stage ends.",
+    "measure.windows.with_end": "Whether the ends of documents are scored too, in a row of their own.",
     "measure.probes": "Probes of in-context learning; heavy ones run on the base and at stage ends.",
     "measure.benchmark_files": "Files of evaluation items (jsonl, txt); those found in training text are reported.",
     "measure.parameter_shift": "Whether to measure how far the weights have moved.",

@@ -118,6 +118,32 @@ def test_base_and_adapted_model_are_measured_on_the_same_bytes(finished: tuple[P
     assert len({row.count for row in rows}) == 1
 
 
+def test_every_document_leaves_its_bits_at_every_point(finished: tuple[Path, Run]) -> None:
+    run = finished[1]
+    items = [item for item in run.items() if item.name == "bits_per_byte" and not item.averaged]
+    names = {}
+    for row in run.measurements():
+        if row.name == "bits_per_byte":
+            mine = [i for i in items if (i.stage, i.tokens, i.language) == (row.stage, row.tokens, row.language)]
+            assert len({item.item for item in mine}) == len(mine) == row.count
+            bits, sizes = (sum(item.scores[score] for item in mine) for score in ("bits", "bytes"))
+            assert row.value == pytest.approx(bits / sizes)
+            names.setdefault(row.language, set()).add(tuple(item.item for item in mine))
+    assert names.keys() == {"eu", "en"}
+    assert all(len(same) == 1 for same in names.values())
+
+
+def test_what_is_told_beside_bits_per_byte_is_there_at_the_base_and_at_stage_ends(finished: tuple[Path, Run]) -> None:
+    rows = finished[1].measurements()
+    for name in ("bits_per_byte/full_window", "bits_per_byte/per_character", "bits_per_byte/per_word"):
+        told = {(row.stage, row.tokens, row.language) for row in rows if row.name == name}
+        moments = [("base", 0), ("embeddings-only", 512), ("everything", 1792)]
+        assert told == {(*moment, code) for moment in moments for code in ("eu", "en")}
+    assert not [row for row in rows if row.name == "token_perplexity"]
+    dead = {row.stage for row in rows if row.name == "bits_per_byte/dead_mass"}
+    assert dead == {"base", "expanded", "embeddings-only", "everything"}
+
+
 def test_training_lowers_the_target_loss(finished: tuple[Path, Run]) -> None:
     values = [row.value for row in finished[1].measurements() if (row.name, row.language) == ("bits_per_byte", "eu")]
     assert values[-1] < values[0]

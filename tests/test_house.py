@@ -212,6 +212,7 @@ pipeline.expanding
 pipeline.initialising
 pipeline.companions
 pipeline.drifting
+pipeline.text_rows
 pipeline.measuring
 pipeline.drawn_tokens
 pipeline.slicing

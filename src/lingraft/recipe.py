@@ -14,7 +14,7 @@ from lingraft.quantities import Fraction, LanguageCode
 from lingraft.recipe_corpus import Corpus, LanguageId, NearDuplicates
 from lingraft.recipe_forgetting import Drift
 from lingraft.recipe_guard import Blocks, Ema, Interpolation, Slices
-from lingraft.recipe_measure import Measure
+from lingraft.recipe_measure import Measure, Windows
 from lingraft.recipe_part import Choice, Name, Part, as_tuple
 from lingraft.recipe_stage import (
     TRAIN_WORDS,
@@ -54,6 +54,7 @@ __all__ = [
     "Slices",
     "Stage",
     "Vocabulary",
+    "Windows",
 ]
 
 

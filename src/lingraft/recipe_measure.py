@@ -1,6 +1,6 @@
 """What a recipe says about measuring: what, when, and on how much."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
@@ -8,7 +8,22 @@ from lingraft.quantities import Fraction, LanguageCode
 from lingraft.recipe_forgetting import Drift
 from lingraft.recipe_part import Choice, NonEmpty, Part, as_tuple
 
-__all__ = ["Measure"]
+__all__ = ["Measure", "Windows"]
+
+
+class Windows(Part):
+    """How text that is longer than the model's window is scored, and what is told beside bits per byte.
+
+    ``strided`` windows begin ``stride`` of a window apart and score what the ones before have not, so that no token has
+    less context than the rest of the window; ``disjoint`` ones share no token, as lm-eval's do. With ``full`` documents
+    are also scored whole, at the base and at stage ends: a second number, in which a tokenizer that needs fewer tokens
+    has more context. ``with_end`` tells what bits per byte would be if the end of every document were scored too.
+    """
+
+    mode: Literal["strided", "disjoint"] = "strided"
+    stride: Annotated[Fraction, Field(gt=0)] = 0.5
+    full: bool = True
+    with_end: bool = False
 
 
 class Measure(Part):
@@ -22,6 +37,7 @@ class Measure(Part):
     bits_per_byte: tuple[LanguageCode, ...] | None = None
     validation_bytes: Annotated[int, Field(ge=1000)] = 200_000
     segment_bytes: Annotated[int, Field(ge=64)] = 2048
+    windows: Windows = Windows()
     probes: tuple[Choice, ...] = (Choice(name="random_copy"), Choice(name="copain"))
     benchmark_files: tuple[NonEmpty, ...] = ()
     parameter_shift: bool = True

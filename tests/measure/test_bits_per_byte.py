@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lingraft.errors import MeasurementError
-from lingraft.measure.bits_per_byte import choose_documents, measure_bits_per_byte, segments, split_lossless
+from lingraft.measure.bits_per_byte import (
+    choose_documents,
+    fitting_segments,
+    measure_bits_per_byte,
+    refuse_ranking_by_tokens,
+    segments,
+    split_lossless,
+    token_perplexity,
+)
 from lingraft.measure.scoring import Scorer
 from lingraft.pipeline.settings import document_tokens
 from lingraft.recipe import Recipe
@@ -21,6 +29,14 @@ DOCUMENTS = ["The light in the night is bright.", "A cell can hold a number, a t
 @pytest.fixture(scope="session")
 def scorer(model, tokenizer) -> Scorer:
     return Scorer(model, num_ids=tokenizer.num_ids, condition_id=0)
+
+
+@pytest.fixture(scope="session")
+def byte_tokenizer(tokenizer_text: str) -> TokenizerFile:
+    """A tokenizer without merges: it needs a token for every byte."""
+    raw = json.loads(tokenizer_text)
+    raw["model"]["merges"] = []
+    return TokenizerFile(json.dumps(raw), "bytes")
 
 
 @pytest.fixture(scope="session")
@@ -81,6 +97,70 @@ def test_a_uniform_model_spends_log_v_bits_on_every_token(tied_folder, tokenizer
     found = measure_bits_per_byte(Scorer(blank, num_ids=400, condition_id=0), tokenizer, ["abcd"])
     assert (found.tokens, found.bytes) == (len(tokenizer.encode("abcd")), 4)
     assert found.value == pytest.approx(math.log2(400) * found.tokens / 4, rel=1e-6)
+
+
+def test_bits_per_character_and_word_are_the_same_bits_by_another_count(scorer, tokenizer) -> None:
+    # "n" and a combining tilde are one character after NFC.
+    found = measure_bits_per_byte(scorer, tokenizer, ["an\u0303 b\nc", "de"])
+    assert (found.bytes, found.characters, found.words) == (10, 8, 4)
+    assert found.per_character * 8 == pytest.approx(found.value * 10)
+    assert found.per_word * 4 == pytest.approx(found.value * 10)
+    assert math.isnan(measure_bits_per_byte(scorer, tokenizer, [" "]).per_word)
+
+
+def test_the_end_is_scored_once_a_document_and_only_beside_the_number(scorer, model, tokenizer) -> None:
+    documents = [DOCUMENTS[1], "ab"]
+    plain = measure_bits_per_byte(scorer, tokenizer, documents, segment_bytes=60)
+    ended = measure_bits_per_byte(scorer, tokenizer, documents, segment_bytes=60, end_id=1)
+    assert plain.with_end is None
+    assert ended.document_bits == pytest.approx(plain.document_bits, rel=1e-6)
+    bits = 0.0
+    for text in documents:
+        with torch.no_grad():
+            ids = tokenizer.encode(segments(text, 60)[-1])
+            bits -= model(torch.tensor([[0, *ids]])).logits[0, -1, : tokenizer.num_ids].log_softmax(0)[1] / math.log(2)
+    assert ended.end_bits == pytest.approx(bits.item(), rel=1e-4)
+    assert ended.with_end == pytest.approx((sum(plain.document_bits) + bits.item()) / plain.bytes, rel=1e-4)
+
+
+def test_whole_documents_have_more_context_than_segments(scorer, model, tokenizer) -> None:
+    whole = measure_bits_per_byte(scorer, tokenizer, DOCUMENTS, segment_bytes=None)
+    assert whole.document_bits == pytest.approx([slow_bits(model, tokenizer, text) for text in DOCUMENTS], rel=1e-5)
+    cut = measure_bits_per_byte(scorer, tokenizer, DOCUMENTS, segment_bytes=40)
+    assert cut.value != pytest.approx(whole.value, rel=1e-4)
+
+
+def test_segments_fit_the_window_by_every_tokenizer(tokenizer, byte_tokenizer) -> None:
+    text = DOCUMENTS[1] * 2
+    pieces = fitting_segments(text, 100, [tokenizer, byte_tokenizer], 20)
+    assert "".join(pieces) == text
+    assert all(len(t.encode(piece)) <= 20 for piece in pieces for t in (tokenizer, byte_tokenizer))
+    assert fitting_segments(text, 100, [tokenizer], 10**6) == segments(text, 100)
+    # A character alone is never cut, and two are cut between them.
+    assert fitting_segments("🙂東", 100, [tokenizer], 1) == ["🙂", "東"]
+
+
+def test_both_sides_of_a_comparison_score_the_same_pieces(model, tokenizer, byte_tokenizer) -> None:
+    small = Scorer(model, num_ids=tokenizer.num_ids, condition_id=0, window=30)
+    both = measure_bits_per_byte(small, tokenizer, DOCUMENTS, others=[byte_tokenizer])
+    pieces = [piece for text in DOCUMENTS for piece in fitting_segments(text, 2048, [byte_tokenizer, tokenizer], 29)]
+    bits = sum(slow_bits(model, tokenizer, piece) for piece in pieces)
+    assert sum(both.document_bits) == pytest.approx(bits, rel=1e-5)
+
+
+def test_token_perplexity_is_told_only_where_the_tokenizers_are_the_same(scorer, tokenizer, byte_tokenizer) -> None:
+    found = measure_bits_per_byte(scorer, tokenizer, DOCUMENTS)
+    expected = 2 ** (sum(found.document_bits) / found.tokens)
+    assert token_perplexity(found, tokenizer, tokenizer) == pytest.approx(expected)
+    assert token_perplexity(found, tokenizer, byte_tokenizer) is None
+
+
+def test_models_with_other_tokenizers_are_not_ranked_by_what_is_counted_per_token() -> None:
+    for name in ("nats_per_token", "token_perplexity", "averaged/token_perplexity"):
+        refuse_ranking_by_tokens(name, ["a", "a"])
+        with pytest.raises(MeasurementError, match=r"2 different tokenizers.*compare bits_per_byte"):
+            refuse_ranking_by_tokens(name, ["a", "b", "a"])
+    refuse_ranking_by_tokens("bits_per_byte", ["a", "b"])
 
 
 @pytest.mark.parametrize("text", ["Straße", "İstanbul", "ＡＢＣ", "Light"])

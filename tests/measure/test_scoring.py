@@ -5,7 +5,7 @@ import torch
 
 from lingraft.errors import MeasurementError
 from lingraft.measure import scoring
-from lingraft.measure.scoring import Scorer, windows
+from lingraft.measure.scoring import Scorer, disjoint_windows, windows
 
 NUM_IDS = 410
 
@@ -155,3 +155,50 @@ def test_bf16_is_close(model) -> None:
     )
     assert low.dtype == torch.float32
     assert low.mean().item() == pytest.approx(exact.mean().item(), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("shape", "found"),
+    [
+        ((0, 4), []),
+        ((3, 4), [(0, 0, 3)]),
+        ((4, 4), [(0, 0, 4)]),
+        # The last window is filled up with text before it: it begins at 6 - 4 - 1.
+        ((6, 4), [(0, 0, 4), (1, 4, 6)]),
+        ((12, 4), [(0, 0, 4), (3, 4, 8), (7, 8, 12)]),
+    ],
+)
+def test_disjoint_windows_by_hand(shape: tuple[int, int], found: list) -> None:
+    assert disjoint_windows(*shape) == found
+
+
+@pytest.mark.parametrize("num_tokens", [1, 9, 10, 11, 20, 57])
+def test_o69_disjoint_windows_score_every_target_once_too(num_tokens: int) -> None:
+    found = disjoint_windows(num_tokens, 10)
+    assert [n for _, first, end in found for n in range(first, end)] == list(range(num_tokens))
+    assert all(end - begin == 11 for begin, _, end in found[1:])
+
+
+def test_disjoint_scores_equal_the_slow_way(model) -> None:
+    tokens = sequence(25)
+    scored = make(model, window=11).score([tokens], disjoint=True)[0].log_probabilities.tolist()
+    slow = slow_scores(model, tokens[:10], [0] * 10)
+    for begin, first, end in [(9, 10, 20), (14, 20, 25)]:
+        for place in range(first, end):
+            with torch.no_grad():
+                logits = model(torch.tensor([tokens[begin:place]])).logits[0, -1, :NUM_IDS]
+            slow.append(logits.log_softmax(0)[tokens[place]].item())
+    assert scored == pytest.approx(slow, abs=1e-4)
+
+
+@pytest.mark.parametrize("stride", [1, 3, 10])
+def test_any_stride_scores_every_token_behind_what_it_leaves(model, stride: int) -> None:
+    tokens = sequence(24)
+    scored = make(model, window=11).score([tokens], stride=stride)[0].log_probabilities.tolist()
+    begins = [begin for begin, first, end in windows(24, 10, stride) for _ in range(first, end)]
+    assert scored == pytest.approx(slow_scores(model, tokens, begins), abs=1e-4)
+
+
+def test_a_stride_longer_than_the_window_is_refused_by_the_scorer(model) -> None:
+    with pytest.raises(MeasurementError, match="between 1 and the window 10, not 11"):
+        make(model, window=11).score([sequence(20)], stride=11)

@@ -2,15 +2,18 @@
 
     −Σ log₂ p(token | what stands before it) / Σ UTF-8 bytes of the text
 
-Rules, each closing a trap: the start token conditions and is never scored; the end of a document is not scored;
-documents are independent; text is cut into segments of equal bytes, so that a tokenizer that packs more text into a
-window gains no context by it; rows that no token owns are masked; bytes are those of the original text, and a document
-that does not come back from its own tokens is left out and counted. Only the canonical tokenization is scored, so the
-number is an upper bound.
+Rules, each closing a trap: the start token conditions and is never scored; the end of a document is not scored (what it
+would add is told beside it); documents are independent; text is cut into segments of equal bytes that fit the window of
+every tokenizer in the comparison, so that a tokenizer that packs more text into a window gains no context by it; rows
+that no token owns are masked; bytes are those of the original text, and a document that does not come back from its own
+tokens is left out and counted. Only the canonical tokenization is scored, so the number is an upper bound.
+
+Bytes are comparable for the same text only: an Arabic letter has two of them, a Devanagari letter three.
 """
 
 import hashlib
 import math
+import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +22,21 @@ from lingraft.measure.scoring import Scorer
 from lingraft.measure.statistics import bootstrap_ratio
 from lingraft.vocabulary import TokenizerFile
 
-__all__ = ["BitsPerByte", "EvaluationText", "choose_documents", "measure_bits_per_byte", "segments", "split_lossless"]
+__all__ = [
+    "PER_TOKEN",
+    "BitsPerByte",
+    "EvaluationText",
+    "choose_documents",
+    "fitting_segments",
+    "measure_bits_per_byte",
+    "refuse_ranking_by_tokens",
+    "segments",
+    "split_lossless",
+    "token_perplexity",
+]
+
+# Rows whose unit is a token: between two tokenizers they say nothing about which model is better.
+PER_TOKEN = ("nats_per_token", "token_perplexity", "new_token_nats")
 
 
 @dataclass(frozen=True)
@@ -36,6 +53,9 @@ class BitsPerByte:
         document_bits: bits of each document, for paired comparisons.
         watched: how many of the tokens were among the watched ids.
         watched_nats: mean −ln p of those, whose rows have most to learn; NaN if there were none.
+        characters: code points of the documents after NFC.
+        words: their pieces between white space.
+        end_bits: bits of the documents' ends; None where they were not scored.
     """
 
     value: float
@@ -47,6 +67,29 @@ class BitsPerByte:
     document_bits: tuple[float, ...]
     watched: int = 0
     watched_nats: float = math.nan
+    characters: int = 0
+    words: int = 0
+    end_bits: float | None = None
+
+    @property
+    def bits(self) -> float:
+        """Bits of all documents."""
+        return sum(self.document_bits)
+
+    @property
+    def per_character(self) -> float:
+        """Bits per character; NaN without characters."""
+        return self.bits / self.characters if self.characters else math.nan
+
+    @property
+    def per_word(self) -> float:
+        """Bits per word between white space, which some scripts hardly have; NaN without words."""
+        return self.bits / self.words if self.words else math.nan
+
+    @property
+    def with_end(self) -> float | None:
+        """Bits per byte, the end of every document being scored too; None where it was not asked for."""
+        return None if self.end_bits is None else (self.bits + self.end_bits) / self.bytes
 
 
 @dataclass(frozen=True)
@@ -104,12 +147,35 @@ def segments(text: str, max_bytes: int) -> list[str]:
     return [*pieces, rest] if rest else pieces
 
 
+def fitting_segments(text: str, max_bytes: int, tokenizers: Sequence[TokenizerFile], room: int) -> list[str]:
+    """Return :func:`segments` of the text, those halved that have more than ``room`` tokens by one of the tokenizers.
+
+    A segment that is longer than the window would give its tail less context by the tokenizer that needs more tokens
+    for it; a single character is never cut.
+    """
+    pieces: list[str] = []
+    for piece in segments(text, max_bytes):
+        if len(piece) == 1 or all(len(tokenizer.encode(piece)) <= room for tokenizer in tokenizers):
+            pieces.append(piece)
+            continue
+        halves = segments(piece, max(4, (len(piece.encode()) + 1) // 2))
+        if len(halves) == 1:
+            halves = [piece[: len(piece) // 2], piece[len(piece) // 2 :]]
+        for half in halves:
+            pieces += fitting_segments(half, max_bytes, tokenizers, room)
+    return pieces
+
+
 def measure_bits_per_byte(
     scorer: Scorer,
     tokenizer: TokenizerFile,
     documents: Sequence[str],
     *,
-    segment_bytes: int = 2048,
+    segment_bytes: int | None = 2048,
+    others: Sequence[TokenizerFile] = (),
+    stride: int | None = None,
+    disjoint: bool = False,
+    end_id: int | None = None,
     watched: Collection[int] = (),
 ) -> BitsPerByte:
     """Return the bits per byte of a model on documents.
@@ -118,7 +184,11 @@ def measure_bits_per_byte(
         scorer: the model.
         tokenizer: its tokenizer.
         documents: texts that :func:`split_lossless` let through.
-        segment_bytes: longest segment.
+        segment_bytes: longest segment, or None to score documents whole, in windows of the model's length.
+        others: further tokenizers of the comparison: segments fit the window by each of them.
+        stride: as in :meth:`lingraft.measure.scoring.Scorer.score`.
+        disjoint: likewise.
+        end_id: the token at a document's end, where it is to be scored too; it takes no part in ``value``.
         watched: ids whose own loss is told as well: those of new tokens.
 
     Raises:
@@ -126,26 +196,75 @@ def measure_bits_per_byte(
     """
     if not documents:
         raise MeasurementError("bits per byte needs at least one document that comes back from its tokens unchanged")
-    pieces = [(index, piece) for index, text in enumerate(documents) for piece in segments(text, segment_bytes)]
+    judges = {judge.sha256: judge for judge in (tokenizer, *others)}
+    pieces = _pieces(documents, segment_bytes, list(judges.values()), scorer.window - 1)
     encoded = tokenizer.encode_batch([piece for _, piece in pieces])
+    lasts = {len(pieces) - 1} | {n - 1 for n in range(1, len(pieces)) if pieces[n][0] != pieces[n - 1][0]}
+    ends = [end_id] if end_id is not None else []
+    asked = [[*ids, *(ends if n in lasts else [])] for n, ids in enumerate(encoded)]
     bits = [0.0] * len(documents)
-    chosen, count, nats = frozenset(watched), 0, 0.0
-    for (index, _), ids, scored in zip(pieces, encoded, scorer.score(encoded), strict=True):
-        bits[index] -= scored.log_probabilities.double().sum().item() / math.log(2)
+    chosen, count, nats, end_bits = frozenset(watched), 0, 0.0, 0.0
+    scored = scorer.score(asked, stride=stride, disjoint=disjoint)
+    for (index, _), ids, found in zip(pieces, encoded, scored, strict=True):
+        told = found.log_probabilities.double()
+        bits[index] -= told[: len(ids)].sum().item() / math.log(2)
+        end_bits -= told[len(ids) :].sum().item() / math.log(2)
         places = [place for place, token_id in enumerate(ids) if token_id in chosen]
         count += len(places)
-        nats -= scored.log_probabilities[places].double().sum().item()
+        nats -= told[places].sum().item()
     sizes = [len(text.encode()) for text in documents]
     low, high = bootstrap_ratio(bits, sizes)
-    tokens = sum(map(len, encoded))
     return BitsPerByte(
         value=sum(bits) / sum(sizes),
         low=low,
         high=high,
         documents=len(documents),
         bytes=sum(sizes),
-        tokens=tokens,
+        tokens=sum(map(len, encoded)),
         document_bits=tuple(bits),
         watched=count,
         watched_nats=nats / count if count else math.nan,
+        characters=sum(len(unicodedata.normalize("NFC", text)) for text in documents),
+        words=sum(len(text.split()) for text in documents),
+        end_bits=end_bits if ends else None,
     )
+
+
+def _pieces(
+    documents: Sequence[str], segment_bytes: int | None, tokenizers: Sequence[TokenizerFile], room: int
+) -> list[tuple[int, str]]:
+    """Return ``(number of the document, piece)`` of everything that is scored by itself."""
+    if segment_bytes is None:
+        return [(index, text) for index, text in enumerate(documents) if text]
+    return [
+        (index, piece)
+        for index, text in enumerate(documents)
+        for piece in fitting_segments(text, segment_bytes, tokenizers, room)
+    ]
+
+
+def token_perplexity(bits: BitsPerByte, tokenizer: TokenizerFile, other: TokenizerFile) -> float | None:
+    """Return exp(mean −ln p of a token), or None where the two tokenizers of the comparison differ.
+
+    With other tokens the mean is over other things: a model that needs twice as many tokens has the lower perplexity.
+    """
+    if tokenizer.sha256 != other.sha256 or not bits.tokens:
+        return None
+    return math.exp(bits.bits * math.log(2) / bits.tokens)
+
+
+def refuse_ranking_by_tokens(name: str, tokenizers: Collection[str]) -> None:
+    """Refuse to say by a row counted per token which of several models is better, where their tokenizers differ.
+
+    Args:
+        name: of the row; ``averaged/…`` is as the row itself, and rows that are not in ``PER_TOKEN`` are let through.
+        tokenizers: what tells the tokenizer of each model, as the hash of its file.
+
+    Raises:
+        MeasurementError: the row is counted per token, and not all tokenizers are the same.
+    """
+    if name.removeprefix("averaged/") in PER_TOKEN and len(set(tokenizers)) > 1:
+        raise MeasurementError(
+            f"{name} is counted per token, and the models have {len(set(tokenizers))} different tokenizers: the one "
+            "with more tokens for a text has the smaller number, whichever predicts it better; compare bits_per_byte"
+        )

@@ -16,7 +16,7 @@ from lingraft.model.base import Head, head_of, hidden_states
 from lingraft.polling import poll
 from lingraft.training.loss import token_log_probabilities
 
-__all__ = ["Scored", "Scorer", "windows"]
+__all__ = ["Scored", "Scorer", "disjoint_windows", "windows"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,22 @@ def windows(num_tokens: int, window: int, stride: int) -> list[tuple[int, int, i
         end = min(begin + window, num_tokens)
         found.append((begin, scored, end))
         begin, scored = begin + stride, end
+    return found
+
+
+def disjoint_windows(num_tokens: int, window: int) -> list[tuple[int, int, int]]:
+    """Return ``(begin, first_scored, end)`` of windows that share no scored token, the way lm-eval rolls over a text.
+
+    The first window is meant to be put behind the start token. Every later one has none: it begins with text, the one
+    token before its first scored token, and the last one with as much text as makes it as long as the others. So most
+    tokens at the head of a window are scored with next to no context, and the number is worse than by :func:`windows`;
+    it is there to be compared with numbers made that way (``get_rolling_token_windows`` with ``context_len=1`` in
+    https://github.com/EleutherAI/lm-evaluation-harness).
+    """
+    found = [(0, 0, min(window, num_tokens))] if num_tokens else []
+    for first in range(window, num_tokens, window):
+        end = min(first + window, num_tokens)
+        found.append((end - window - 1, first, end))
     return found
 
 
@@ -78,20 +94,31 @@ class Scorer:
         self._batch_size = batch_size
         self._dtype = dtype
 
-    def score(self, sequences: Sequence[Sequence[int]]) -> list[Scored]:
+    def score(
+        self, sequences: Sequence[Sequence[int]], *, stride: int | None = None, disjoint: bool = False
+    ) -> list[Scored]:
         """Return, for each sequence, the scores of all its tokens, the start token having been put in front.
 
-        Longer sequences are cut into windows that each score every token once with at least half a window of context.
+        Longer sequences are cut into windows that together score every token once.
+
+        Args:
+            sequences: ids without the start token.
+            stride: tokens between the beginnings of two windows; half a window by default, so that every token behind
+                the first window has at least half a window of context.
+            disjoint: :func:`disjoint_windows` instead, with no start token before the second and later ones.
 
         Raises:
-            MeasurementError: an id is not one of the tokenizer's.
+            MeasurementError: an id is not one of the tokenizer's, or the stride does not fit the window.
         """
         room = self.window - 1
         pieces: list[tuple[int, int, list[int]]] = []
         for index, sequence in enumerate(sequences):
             self._refuse_foreign_ids(sequence)
-            for begin, first, end in windows(len(sequence), room, max(1, room // 2)):
-                pieces.append((index, first - begin, [self.condition_id, *sequence[begin:end]]))
+            for number, (begin, first, end) in enumerate(self._windows(len(sequence), room, stride, disjoint)):
+                if disjoint and number:
+                    pieces.append((index, first - begin - 1, list(sequence[begin:end])))
+                else:
+                    pieces.append((index, first - begin, [self.condition_id, *sequence[begin:end]]))
         results: list[list[Scored]] = [[] for _ in sequences]
         order = sorted(range(len(pieces)), key=lambda n: (-len(pieces[n][2]), n))
         scored: dict[int, Scored] = {}
@@ -102,6 +129,11 @@ class Scorer:
         for number, (index, _, _) in enumerate(pieces):
             results[index].append(scored[number])
         return [_joined(parts) for parts in results]
+
+    def _windows(self, num_tokens: int, room: int, stride: int | None, disjoint: bool) -> list[tuple[int, int, int]]:
+        if disjoint:
+            return disjoint_windows(num_tokens, room)
+        return windows(num_tokens, room, max(1, room // 2) if stride is None else stride)
 
     def _refuse_foreign_ids(self, sequence: Sequence[int]) -> None:
         if sequence and (max(sequence) >= self.num_ids or min(sequence) < 0):

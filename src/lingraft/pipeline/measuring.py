@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from torch import nn
 from lingraft.batching import first_bytes
 from lingraft.embeddings import ids_in_scripts, norm_report
 from lingraft.errors import MeasurementError, ModelError
+from lingraft.item_records import ItemRecord
 from lingraft.measure.bits_per_byte import (
     BitsPerByte,
     EvaluationText,
@@ -32,6 +33,7 @@ from lingraft.model.freeze import other_rows, row_index
 from lingraft.pipeline.drifting import DriftWatch, shift_rows
 from lingraft.pipeline.prepare import Prepared, texts_of
 from lingraft.pipeline.progress import Progress
+from lingraft.pipeline.text_rows import bits_items, bits_rows, dead_mass_rows, full_window_row, secondary_rows
 from lingraft.recipe import Choice, Recipe
 from lingraft.run import Run, read_own, write_file
 from lingraft.vocabulary import TokenizerFile, VocabularyExpansion, dominant_scripts
@@ -108,7 +110,8 @@ class Evaluator:
             dtype=torch.bfloat16 if self.recipe.precision == "bf16" else torch.float32,
         )
 
-    def _write(self, rows: list[Measurement]) -> None:
+    def _write(self, rows: list[Measurement], items: Iterable[ItemRecord] = ()) -> None:
+        self.run.record_items(items)
         self.run.measure(rows)
         self.progress.measured(rows)
 
@@ -119,8 +122,10 @@ class Evaluator:
         bits = {code: self._bits(scorer, self.expansion.old, code) for code in self._texts}
         self._drift().keep_base(model, self._texts[self.recipe.languages.source].documents)
         write_file(self.run.path("base_bits.json"), json.dumps({code: b.document_bits for code, b in bits.items()}))
-        rows = [row for code, b in bits.items() for row in self._bits_rows("base", 0, code, b)]
-        self._write(rows + list(self._probe_rows(scorer, self.expansion.old, "base", 0, heavy=True)))
+        rows = [row for code, b in bits.items() for row in bits_rows("base", 0, code, b, self._texts[code])]
+        rows += self._text_rows(scorer, self.expansion.old, "base", 0, bits)
+        rows += self._probe_rows(scorer, self.expansion.old, "base", 0, heavy=True)
+        self._write(rows, self._text_items("base", 0, bits))
         return {code: b.value for code, b in bits.items()}
 
     def measure_expanded(self, model: nn.Module) -> dict[str, Any]:
@@ -133,10 +138,12 @@ class Evaluator:
         """
         self.run.forget_measurements_of("expanded")
         scorer = self._scorer(model, self.expansion.new)
-        rows = self._all_bits(scorer, "expanded", 0)
+        bits = self._all_bits(scorer)
+        rows = self._bits_rows("expanded", 0, bits)
         rows += self._probe_rows(scorer, self.expansion.new, "expanded", 0, heavy=False)
         rows += self._new_row_rows(model)
-        self._write(rows)
+        rows += self._dead_rows(scorer, self.expansion.new, "expanded", 0)
+        self._write(rows, self._text_items("expanded", 0, bits))
         self._refuse_spoiled_source(rows)
         self._refuse_worse_than_chance(rows)
         return {f"{row.name} {row.language or ''}".strip(): row.value for row in rows}
@@ -150,7 +157,10 @@ class Evaluator:
         """
         began = time.perf_counter()
         scorer = self._scorer(model, self.expansion.new)
-        rows = self._all_bits(scorer, stage, tokens)
+        bits = self._all_bits(scorer)
+        rows = self._bits_rows(stage, tokens, bits)
+        if heavy:
+            rows += self._text_rows(scorer, self.expansion.new, stage, tokens, bits)
         rows += self._probe_rows(scorer, self.expansion.new, stage, tokens, heavy=heavy)
         if self.recipe.measure.parameter_shift:
             rows += shift_rows(model, stage, tokens, start, self.expansion)
@@ -158,38 +168,69 @@ class Evaluator:
             rows += self._drift().rows(model, stage, tokens, start)
         rows.append(Measurement(stage, tokens, "seconds/measuring", time.perf_counter() - began))
         rows = [replace(row, name=f"averaged/{row.name}") for row in rows] if averaged else rows
-        self._write(rows)
+        self._write(rows, self._text_items(stage, tokens, bits, averaged=averaged))
         return rows
 
     def bits_of(self, model: nn.Module, language: str, max_bytes: int) -> float:
         """Return a model's bits per byte of the first held-out documents of a language, with the expanded tokenizer."""
         documents = list(first_bytes(self._texts[language].documents, max_bytes))
         model.eval()
-        scorer, segment = self._scorer(model, self.expansion.new), self.recipe.measure.segment_bytes
-        return measure_bits_per_byte(scorer, self.expansion.new, documents, segment_bytes=segment).value
+        return self._bits(self._scorer(model, self.expansion.new), self.expansion.new, language, documents).value
 
-    def _bits(self, scorer: Scorer, tokenizer: TokenizerFile, language: str) -> BitsPerByte:
-        documents = self._texts[language].documents
-        segment = self.recipe.measure.segment_bytes
-        watched = self.expansion.new_ids if tokenizer is self.expansion.new else ()
-        return measure_bits_per_byte(scorer, tokenizer, documents, segment_bytes=segment, watched=watched)
+    def _bits(
+        self,
+        scorer: Scorer,
+        tokenizer: TokenizerFile,
+        language: str,
+        documents: Sequence[str] | None = None,
+        *,
+        whole: bool = False,
+    ) -> BitsPerByte:
+        """Return bits per byte of documents, by default all, cut alike for both tokenizers or not cut at all."""
+        windows = self.recipe.measure.windows
+        return measure_bits_per_byte(
+            scorer,
+            tokenizer,
+            self._texts[language].documents if documents is None else documents,
+            segment_bytes=None if whole else self.recipe.measure.segment_bytes,
+            others=[self.expansion.old, self.expansion.new],
+            stride=max(1, round(windows.stride * (scorer.window - 1))),
+            disjoint=windows.mode == "disjoint",
+            end_id=self.base.documents.end if windows.with_end else None,
+            watched=self.expansion.new_ids if tokenizer is self.expansion.new else (),
+        )
 
-    def _bits_rows(self, stage: str, tokens: int, language: str, bits: BitsPerByte) -> Iterator[Measurement]:
-        yield Measurement(stage, tokens, "bits_per_byte", bits.value, language, bits.low, bits.high, bits.documents)
-        nats = bits.value * math.log(2) * bits.bytes / max(1, bits.tokens)
-        yield Measurement(stage, tokens, "nats_per_token", nats, language, count=bits.tokens)
-        if bits.watched:
-            yield Measurement(stage, tokens, "new_token_nats", bits.watched_nats, language, count=bits.watched)
-        yield Measurement(stage, tokens, "bits_per_byte/lossy_documents", self._texts[language].lossy, language)
+    def _all_bits(self, scorer: Scorer) -> dict[str, BitsPerByte]:
+        return {code: self._bits(scorer, self.expansion.new, code) for code in self._texts}
 
-    def _all_bits(self, scorer: Scorer, stage: str, tokens: int) -> list[Measurement]:
+    def _bits_rows(self, stage: str, tokens: int, bits: dict[str, BitsPerByte]) -> list[Measurement]:
+        """Return the rows of every language, with the change since the base."""
         before = read_own(self.run.path("base_bits.json"))
         rows: list[Measurement] = []
-        for code in self._texts:
-            bits = self._bits(scorer, self.expansion.new, code)
-            rows += self._bits_rows(stage, tokens, code, bits)
-            rows.append(self._difference(stage, tokens, code, bits, before[code]))
+        for code, found in bits.items():
+            rows += bits_rows(stage, tokens, code, found, self._texts[code])
+            rows.append(self._difference(stage, tokens, code, found, before[code]))
         return rows
+
+    def _text_rows(
+        self, scorer: Scorer, tokenizer: TokenizerFile, stage: str, tokens: int, bits: dict[str, BitsPerByte]
+    ) -> Iterator[Measurement]:
+        """Yield what is told beside bits per byte where there is time for it: at the base and at stage ends."""
+        for code, found in bits.items():
+            yield from secondary_rows(stage, tokens, code, found, self.expansion.old, self.expansion.new)
+            if self.recipe.measure.windows.full:
+                yield full_window_row(stage, tokens, code, self._bits(scorer, tokenizer, code, whole=True))
+        yield from self._dead_rows(scorer, tokenizer, stage, tokens)
+
+    def _dead_rows(self, scorer: Scorer, tokenizer: TokenizerFile, stage: str, tokens: int) -> Iterator[Measurement]:
+        source = self.recipe.languages.source
+        return dead_mass_rows(scorer, tokenizer, stage, tokens, source, self._texts[source].documents)
+
+    def _text_items(
+        self, stage: str, tokens: int, bits: dict[str, BitsPerByte], *, averaged: bool = False
+    ) -> Iterator[ItemRecord]:
+        for code, found in bits.items():
+            yield from bits_items(stage, tokens, code, found, self._texts[code].documents, averaged=averaged)
 
     def _difference(
         self, stage: str, tokens: int, language: str, bits: BitsPerByte, before: list[float]
@@ -228,7 +269,6 @@ class Evaluator:
 
     def _new_row_rows(self, model: nn.Module) -> list[Measurement]:
         """Return what the new rows do to source text before training, and how long they are beside the old ones."""
-        given: Any = model
         new_ids, num_ids = self.expansion.new_ids, self.expansion.new.num_ids
         if not new_ids:
             return []
@@ -237,12 +277,7 @@ class Evaluator:
         sequences = self.expansion.new.encode_batch(pieces)
         condition = self.base.documents.condition
         mass = probability_mass(model, sequences, condition_id=condition, ids=new_ids, num_ids=num_ids)
-        num_rows = given.get_input_embeddings().weight.shape[0]
         measured = [Measurement("expanded", 0, "new_token_mass", mass, source)]
-        if num_rows > num_ids:
-            padding = range(num_ids, num_rows)
-            dead = probability_mass(model, sequences, condition_id=condition, ids=padding, num_ids=num_rows)
-            measured.append(Measurement("expanded", 0, "bits_per_byte/dead_mass", dead, source))
         return measured + list(self._norm_rows(model))
 
     def _norm_rows(self, model: nn.Module) -> Iterator[Measurement]:

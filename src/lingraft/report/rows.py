@@ -84,6 +84,11 @@ _METRICS = (
     Metric("shift/(.+)/relative_l2", "{0}: relative distance", "small"),
     Metric("shift/(.+)/cosine", "{0}: cosine with the start", "cosine"),
     Metric("bits_per_byte/dead_mass", "probability on padding rows", "small", "lower"),
+    Metric("bits_per_byte/full_window", "bits per byte of whole documents", better="lower"),
+    Metric("bits_per_byte/per_character", "bits per character", better="lower"),
+    Metric("bits_per_byte/per_word", "bits per word", better="lower"),
+    Metric("bits_per_byte/with_end", "bits per byte, ends of documents scored too", better="lower"),
+    Metric("token_perplexity", "perplexity per token (the tokenizer is the base's)", better="lower"),
     Metric("bits_per_byte/lossy_documents", "documents left out as not reversible", "count"),
 )
 

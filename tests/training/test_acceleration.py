@@ -1,5 +1,8 @@
 """What makes steps cheaper changes no name, and no bit or only the rounding."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -72,3 +75,26 @@ def test_a_compiled_body_trains_alike_under_the_same_names_and_resumes_to_the_bi
     with uncompiled(), torch.no_grad():
         eager = hidden_states(compiled.model, ids)
     torch.testing.assert_close(eager, hidden_states(compiled.model, ids), atol=1e-4, rtol=1e-4)
+
+
+_FAULTS = """
+import resource, sys, torch
+from lingraft.training.acceleration import keep_freed_memory
+if not keep_freed_memory():
+    sys.exit(77)
+for turn in range(2):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(8):
+        pieces = [torch.empty(2**22).fill_(1) for _ in range(8)]
+        del pieces
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def test_memory_that_is_freed_and_taken_again_is_not_mapped_again() -> None:
+    done = subprocess.run([sys.executable, "-c", _FAULTS], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode == 77:
+        pytest.skip("this C library has no such switch")
+    assert done.returncode == 0
+    # Mapped again, eight times eight pieces of 16 MiB, as the activations of a step are, are 262,144 pages.
+    assert int(done.stdout) < 1000

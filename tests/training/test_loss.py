@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from lingraft.errors import TrainingError
 from lingraft.model.base import Head
 from lingraft.training.loss import chunked_cross_entropy, token_log_probabilities
 
@@ -157,3 +158,24 @@ def test_no_position_is_no_loss() -> None:
     hidden, targets, head = problem()
     total, losses = chunked_cross_entropy(hidden[:0], targets[:0], head)
     assert (total.item(), len(losses)) == (0, 0)
+
+
+def test_gradients_are_given_once() -> None:
+    hidden, head = torch.randn(3, 4, requires_grad=True), Head(torch.randn(5, 4), None, None, 5)
+    total, _ = chunked_cross_entropy(hidden, torch.tensor([0, 1, 2]), head)
+    total.backward(retain_graph=True)
+    with pytest.raises(TrainingError, match="only once"):
+        total.backward()
+
+
+def test_a_second_loss_leaves_the_first_one_s_gradients_alone() -> None:
+    head = Head(torch.randn(7, 4, generator=torch.Generator().manual_seed(0)), None, None, 7)
+    states = [torch.randn(6, 4, generator=torch.Generator().manual_seed(n), requires_grad=True) for n in (1, 2)]
+    targets = torch.tensor([0, 1, 2, 6, 5, 4])
+    both = [chunked_cross_entropy(hidden, targets, head, chunk=4)[0] for hidden in states]
+    for total in both:
+        total.backward()
+    for hidden in states:
+        alone = hidden.detach().clone().requires_grad_()
+        cross_entropy(alone @ head.weight.T, targets, reduction="sum").backward()
+        torch.testing.assert_close(hidden.grad, alone.grad)

@@ -1,9 +1,11 @@
-"""Two ways to make the same steps cheaper: compiling the body, and not keeping activations.
+"""Ways to make the same steps cheaper: compiling the body, not keeping activations, and keeping freed memory.
 
-Neither changes what a step computes beyond the rounding of another order of operations, and with both off nothing here
-touches a model.
+Neither changes what a step computes beyond the rounding of another order of operations, and with the first two off
+nothing here touches a model.
 """
 
+import ctypes
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +15,12 @@ from torch import nn
 
 from lingraft.errors import TrainingError
 
-__all__ = ["accelerate", "uncompiled"]
+__all__ = ["accelerate", "keep_freed_memory", "uncompiled"]
+
+# From glibc's malloc.h: where the C library keeps what it may give back to the system.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+# The most that glibc takes: what is larger still comes fresh, since kept pieces of that size would not fit together.
+_KEPT_BYTES = 2**25
 
 
 def accelerate(model: nn.Module, *, compile_body: bool = False, checkpoint_activations: bool = False) -> None:
@@ -47,3 +54,16 @@ def uncompiled() -> Iterator[None]:
     """Let compiled models run as they are written inside: measuring has a new shape for every text."""
     with torch.compiler.set_stance("force_eager"):
         yield
+
+
+def keep_freed_memory() -> bool:
+    """Let this process keep the memory that tensors on the CPU free, up to 32 MiB each; whether it could be done.
+
+    Every step frees and takes the same gigabytes. Given back in between, each page of them must be mapped and cleared
+    again at its first touch, which can cost as much as the arithmetic. Only glibc has this switch
+    (https://man7.org/linux/man-pages/man3/mallopt.3.html); elsewhere, and for memory of a GPU, nothing changes.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is None:
+        return False
+    return bool(mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES) == 1 and mallopt(_M_TRIM_THRESHOLD, -1) == 1)

@@ -11,11 +11,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from lingraft.errors import TrainingError
 from lingraft.model.base import Head
 
 __all__ = ["chunked_cross_entropy", "token_log_probabilities"]
 
 _CHUNK = 512
+# Rows of a matrix that are converted at a time: pieces this small come from memory that is already there.
+_ROWS = 8192
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -37,47 +40,77 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         hidden_gradient = torch.empty_like(hidden) if needs_hidden else None
         weight_gradient = torch.zeros_like(weight) if needs_weight else None
         low = weight[: head.num_ids].to(dtype)
+        chunks = _Chunks(low, head, min(chunk, len(targets)), z_loss)
+        product = torch.empty_like(low) if needs_weight else None
         penalty = losses.new_zeros(())
         for start in range(0, len(targets), chunk):
             piece = slice(start, start + chunk)
             states = hidden[piece].to(dtype)
-            losses[piece], slope, log_z = _loss_and_slope(states, low, targets[piece], head, z_loss)
+            losses[piece], slope, log_z = chunks.loss_and_slope(states, targets[piece])
             if z_loss:
                 penalty += z_loss * log_z.square().sum()
-            slope = slope.to(dtype)
             if hidden_gradient is not None:
                 hidden_gradient[piece] = slope @ low
-            if weight_gradient is not None:
-                weight_gradient[: head.num_ids] += slope.T @ states
-        ctx.save_for_backward(hidden_gradient, weight_gradient)
+            if weight_gradient is not None and product is not None:
+                _add(weight_gradient, torch.mm(slope.T, states, out=product))
+        ctx.gradients = hidden_gradient, weight_gradient
         ctx.mark_non_differentiable(losses)
         return losses.sum(dtype=torch.float32) + penalty, losses
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        hidden_gradient, weight_gradient = ctx.saved_tensors
-        scaled = [None if g is None else g * upstream.to(g.dtype) for g in (hidden_gradient, weight_gradient)]
-        return scaled[0], scaled[1], None, None, None, None, None
+        # They are scaled where they lie, and so can be given only once.
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
+            raise TrainingError("the gradients of a chunked loss can be taken only once; make the loss again")
+        hidden, weight = (None if g is None else g.mul_(upstream.to(g.dtype)) for g in gradients)
+        return hidden, weight, None, None, None, None, None
 
 
-def _loss_and_slope(
-    states: Tensor, weight: Tensor, targets: Tensor, head: Head, z_loss: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return −log p of each target, d(their sum + Σ z_loss · log² Z)/d(product of states and weight), and log Z."""
-    logits = (states @ weight.T).float()
-    if head.bias is not None:
-        logits += head.bias[: head.num_ids].float()
-    if head.softcap is not None:
-        logits.div_(head.softcap).tanh_().mul_(head.softcap)
-    log_z = logits.logsumexp(dim=1, keepdim=True)
-    losses = (log_z - logits.gather(1, targets[:, None]))[:, 0]
-    bend = None if head.softcap is None else 1 - (logits / head.softcap) ** 2
-    slope = logits.sub_(log_z).exp_()
-    if z_loss:
-        slope *= 1 + 2 * z_loss * log_z
-    slope.scatter_add_(1, targets[:, None], torch.full_like(targets[:, None], -1, dtype=slope.dtype))
-    return losses, slope if bend is None else slope * bend, log_z[:, 0]
+def _add(total: Tensor, product: Tensor) -> None:
+    """Add ``product`` to the first rows of ``total``, some at a time: the whole of it in fp32 would be a large copy."""
+    for start in range(0, len(product), _ROWS):
+        piece = product[start : start + _ROWS]
+        total[start : start + len(piece)] += piece
+
+
+class _Chunks:
+    """Loss and slope of one chunk after another, in the same memory.
+
+    Logits are the largest thing that a step makes; taking fresh memory for each chunk costs more than computing them.
+    """
+
+    def __init__(self, weight: Tensor, head: Head, size: int, z_loss: float) -> None:
+        self._weight, self._head, self._z_loss = weight, head, z_loss
+        shape, device = (size, len(weight)), weight.device
+        self._low = torch.empty(shape, dtype=weight.dtype, device=device)
+        self._logits = torch.empty(shape, device=device)
+        self._logs = torch.empty(shape, device=device)
+        self._bias = None if head.bias is None else head.bias[: head.num_ids].float()
+
+    def loss_and_slope(self, states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return −log p of each target, d(their sum + Σ z_loss · log² Z)/d(product of states and weight), and log Z.
+
+        The slope, in the type of the product, is there until the next call.
+        """
+        size, places, cap = len(states), targets[:, None], self._head.softcap
+        low, logits, logs = self._low[:size], self._logits[:size], self._logs[:size]
+        logits.copy_(torch.mm(states, self._weight.T, out=low))
+        if self._bias is not None:
+            logits += self._bias
+        if cap is not None:
+            logits.div_(cap).tanh_().mul_(cap)
+        torch.log_softmax(logits, dim=1, out=logs)
+        losses = -logs.gather(1, places)[:, 0]
+        log_z = logits.gather(1, places)[:, 0] + losses
+        slope = logs.exp_()
+        if self._z_loss:
+            slope *= 1 + 2 * self._z_loss * log_z[:, None]
+        slope.scatter_add_(1, places, torch.full_like(places, -1, dtype=slope.dtype))
+        if cap is not None:
+            slope *= logits.div_(cap).square_().neg_().add_(1)
+        return losses, low.copy_(slope), log_z
 
 
 def chunked_cross_entropy(

@@ -22,7 +22,7 @@ from lingraft.model.base import Head, hidden_states
 from lingraft.model.freeze import Trainable, frozen_digests, prove_frozen
 from lingraft.model.isolation import refuse_leaks
 from lingraft.model.shards import held
-from lingraft.training.acceleration import accelerate, uncompiled
+from lingraft.training.acceleration import accelerate, keep_freed_memory, uncompiled
 from lingraft.training.checkpoint import (
     Checkpoint,
     latest_checkpoint,
@@ -294,6 +294,8 @@ def train_stage(
             refuse_leaks(model, head.num_ids, f"stage {plan.name!r}, batch.isolate")
     if ranks.count > 1:
         ranks.together(lambda: _refuse_undivided(plan, loader, ranks))
+    if head.weight.device.type == "cpu":
+        keep_freed_memory()
     accelerate(model, compile_body=plan.compile, checkpoint_activations=plan.checkpoint_activations)
     within = shard(model, ranks)
     head = _current(model, head) if ranks.count > 1 else head

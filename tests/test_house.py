@@ -223,9 +223,13 @@ pipeline.interpolating
 pipeline.bakeoff
 pipeline.inspecting
 pipeline.adapt
+pipeline.arms
+pipeline.sharing
+pipeline.sweeping
 pipeline
 
 terminal
+terminal_sweeps
 cli_options
 cli_models
 cli_runs

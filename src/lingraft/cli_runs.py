@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["export", "interpolate", "list_names", "report", "run_verbs"]
+from lingraft.cli_options import Overrides, new_console
+
+__all__ = ["export", "interpolate", "list_names", "report", "run_verbs", "sweep"]
 
 run_verbs = typer.Typer()
 
@@ -88,6 +90,51 @@ def interpolate(
     for point, target, source in zip(points, found["target"], found["source"], strict=True):
         mark = "  best" if point == found["best"] else ""
         print(f"{point:g}: target {target:.4f}, source {source:.4f} bits per byte{mark}")
+
+
+@run_verbs.command()
+def sweep(
+    recipe: Annotated[Path, typer.Argument(help="a recipe, or a file that states a sweep of one", show_default=False)],
+    vary: Annotated[
+        list[str] | None,
+        typer.Option("--vary", metavar="PATH=V,V,...", help="an arm for each value; several options are crossed"),
+    ] = None,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option("--arm", metavar="NAME:PATH=V,PATH=V", help="an arm with values of its own; may be repeated"),
+    ] = None,
+    overrides: Overrides = None,
+    to: Annotated[Path | None, typer.Option("--to", help="the sweep's folder (sweeps/NAME by default)")] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="show arms, tokens, disk and time; run nothing")] = False,
+    arm_index: Annotated[
+        int | None,
+        typer.Option(envvar="SLURM_ARRAY_TASK_ID", help="run this arm alone, counted from 0", show_default=False),
+    ] = None,
+) -> None:
+    """Run a recipe with several values of its options, and compare what comes out; the same command again goes on."""
+    from lingraft import terminal_sweeps
+    from lingraft.errors import InterruptedRunError
+    from lingraft.pipeline.arms import read_sweep
+    from lingraft.pipeline.sweeping import plan_sweep, run_sweep
+    from lingraft.terminal import TerminalProgress
+
+    console = new_console()
+    stated = read_sweep(recipe, overrides=overrides or (), vary=vary or (), arms=arm or ())
+    folder = to or Path("sweeps") / stated.name
+    if plan:
+        terminal_sweeps.show_sweep_plan(plan_sweep(stated), folder, console)
+        return
+    progress = TerminalProgress(console)
+    try:
+        states = run_sweep(stated, folder, only=arm_index, progress=progress)
+    except KeyboardInterrupt as stop:
+        raise InterruptedRunError("stopped at once; what came after the last checkpoint is lost") from stop
+    finally:
+        progress.close()
+    terminal_sweeps.show_states(states, console)
+    ended = states if arm_index is None else states[arm_index : arm_index + 1]
+    if any(state.status == "failed" for state in ended):
+        raise typer.Exit(1)
 
 
 @run_verbs.command(name="list")

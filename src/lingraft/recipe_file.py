@@ -10,7 +10,15 @@ from lingraft.errors import RecipeError
 from lingraft.recipe import Recipe
 from lingraft.strict_yaml import LinedValue, dump_yaml, parse_value, parse_yaml, set_path
 
-__all__ = ["differing_paths", "dump_recipe", "load_recipe", "parse_recipe"]
+__all__ = [
+    "describe_faults",
+    "differing_paths",
+    "dump_recipe",
+    "load_recipe",
+    "parse_recipe",
+    "read_document",
+    "recipe_of",
+]
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -22,6 +30,21 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         RecipeError: the file is missing, is not strict YAML, or says something that cannot be used; all
             faults are listed, each with file, line, recipe path, value and what is allowed.
     """
+    document = read_document(path)
+    for override in overrides:
+        dotted, separator, text = override.partition("=")
+        if not separator or not dotted:
+            raise RecipeError(f"--set {override}: write path=value, as in stages.1.mix.en=0.2")
+        set_path(document.value, dotted, parse_value(text))
+    return recipe_of(document)
+
+
+def read_document(path: str | Path) -> LinedValue:
+    """Return what a recipe's file says, before it is checked, with paths in it made absolute.
+
+    Raises:
+        RecipeError: the file is missing, is not strict YAML, or is no mapping.
+    """
     path = Path(path)
     if not path.is_file():
         raise RecipeError(f"{path}: no such recipe file")
@@ -32,17 +55,12 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     if not isinstance(document.value, dict):
         raise RecipeError(f"{path}: a recipe is a mapping of keys to values, not {type(document.value).__name__}")
     _make_paths_absolute(document.value, path.parent)
-    for override in overrides:
-        dotted, separator, text = override.partition("=")
-        if not separator or not dotted:
-            raise RecipeError(f"--set {override}: write path=value, as in stages.1.mix.en=0.2")
-        set_path(document.value, dotted, parse_value(text))
-    return _validate(document)
+    return document
 
 
 def parse_recipe(text: str, source: str) -> Recipe:
     """Return the recipe in a YAML text, its paths as they stand; raises as :func:`load_recipe` does."""
-    return _validate(parse_yaml(text, source))
+    return recipe_of(parse_yaml(text, source))
 
 
 def _make_paths_absolute(raw: dict[str, Any], folder: Path) -> None:
@@ -95,13 +113,23 @@ def _init_options(embeddings: Any) -> Iterator[dict[str, Any]]:
                     yield side
 
 
-def _validate(document: LinedValue) -> Recipe:
+def recipe_of(document: LinedValue) -> Recipe:
+    """Return the recipe that a document states.
+
+    Raises:
+        RecipeError: it says something that cannot be used; see :func:`load_recipe`.
+    """
     try:
         return Recipe.model_validate(document.value)
     except ValidationError as error:
-        # A list with faulty items is also called too short, because pydantic counts the sound ones.
-        details = [detail for detail in error.errors() if detail["type"] != "too_short" or not detail["input"]]
-        raise RecipeError("\n".join(_describe(document, detail) for detail in details)) from error
+        raise RecipeError(describe_faults(document, error)) from error
+
+
+def describe_faults(document: LinedValue, error: ValidationError) -> str:
+    """Return every fault that pydantic found in a document, a line for each, with file, line and path."""
+    # A list with faulty items is also called too short, because pydantic counts the sound ones.
+    details = [detail for detail in error.errors() if detail["type"] != "too_short" or not detail["input"]]
+    return "\n".join(_describe(document, detail) for detail in details)
 
 
 def _describe(document: LinedValue, detail: Any) -> str:

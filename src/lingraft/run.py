@@ -44,6 +44,7 @@ from lingraft.recipe_file import differing_paths, dump_recipe, parse_recipe
 from lingraft.version import __version__
 
 __all__ = [
+    "OF_THE_TOKENIZER",
     "Run",
     "describe_environment",
     "fingerprint",
@@ -54,7 +55,7 @@ __all__ = [
     "write_file",
 ]
 
-_OF_THE_TOKENIZER = (
+OF_THE_TOKENIZER = (
     "fertility",
     "tokens_per_byte",
     "tokens_per_character",
@@ -368,7 +369,18 @@ class Run:
 
     def forget_measurements_of(self, *stages: str) -> None:
         """Drop the rows of some stages, except those that describe the tokenizer: the stage begins again."""
-        self._keep(lambda row: row.stage not in stages or row.name in _OF_THE_TOKENIZER)
+        self._keep(lambda row: row.stage not in stages or row.name in OF_THE_TOKENIZER)
+
+    def replace_rows(
+        self,
+        belongs: Callable[[Measurement | ItemRecord], bool],
+        rows: Sequence[Measurement],
+        records: Sequence[ItemRecord],
+    ) -> None:
+        """Put rows and records of another run in the place of those here that belong to the same part of it."""
+        self._keep(lambda row: not belongs(row))
+        write_measurements(self.path("measurements.jsonl"), rows)
+        write_items(self.path("items.jsonl"), records)
 
     def _keep(self, wanted: Callable[[Measurement | ItemRecord], bool]) -> None:
         """Drop rows and records that are not wanted; each file is put in place of the old one as a whole."""

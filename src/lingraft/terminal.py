@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lingraft.pipeline.plan import Plan
     from lingraft.pipeline.vocabulary_plan import VocabularyPlan
 
-__all__ = ["TerminalProgress", "show_curve", "show_data", "show_plan", "show_tastings"]
+__all__ = ["TerminalProgress", "format_duration", "plain", "show_curve", "show_data", "show_plan", "show_tastings"]
 
 _HEADLINES = {
     "bits_per_byte": "bits per byte",
@@ -30,7 +30,7 @@ _HEADLINES = {
 }
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Return text that is shown as it is: no escape codes, and brackets that are not markup."""
     return escape(visible(text))
 
@@ -60,11 +60,11 @@ class TerminalProgress:
     def phase(self, title: str) -> None:
         """Begin a part of the run."""
         self.close()
-        self._line(f"[bold]{_plain(title)}[/bold]")
+        self._line(f"[bold]{plain(title)}[/bold]")
 
     def note(self, text: str) -> None:
         """Show a remark."""
-        self._line(f"[yellow]{_plain(text)}[/yellow]")
+        self._line(f"[yellow]{plain(text)}[/yellow]")
 
     def _line(self, text: str) -> None:
         minutes, seconds = divmod(int(time.perf_counter() - self._began), 60)
@@ -77,7 +77,7 @@ class TerminalProgress:
         if self._console.is_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"))
             self._bar = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=self._console)
-            self._task = self._bar.add_task(_plain(name), total=num_steps, completed=done, state="")
+            self._task = self._bar.add_task(plain(name), total=num_steps, completed=done, state="")
             self._bar.start()
 
     def step(self, step: int, losses: dict[str, float], learning_rate: float, tokens_per_second: float) -> None:
@@ -88,7 +88,7 @@ class TerminalProgress:
         left = (self._num_steps - step) * (now - began) / (step - first) if step > first else None
         shown = " ".join(f"{name} {loss:.3f}" for name, loss in losses.items())
         seen, whole = (format_tokens(n * self._tokens_per_step) for n in (step, self._num_steps))
-        state = f"{seen}/{whole} tokens  {tokens_per_second:,.0f} tok/s  loss {_plain(shown)}  lr {learning_rate:.2g}"
+        state = f"{seen}/{whole} tokens  {tokens_per_second:,.0f} tok/s  loss {plain(shown)}  lr {learning_rate:.2g}"
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=step, state=state)
         elif now - self._said > 10 or step == self._num_steps:
@@ -101,7 +101,7 @@ class TerminalProgress:
         stages = dict.fromkeys(row.stage for row in chosen)
         for stage in stages:
             shown = [_headline(row) for row in chosen if row.stage == stage]
-            self._line(f"  measured {_plain(stage)}: {'  '.join(map(_plain, shown))}")
+            self._line(f"  measured {plain(stage)}: {'  '.join(map(plain, shown))}")
 
 
 def _headline(row: Measurement) -> str:
@@ -113,7 +113,7 @@ def show_plan(plan: "Plan", console: Console) -> None:
     """Print a plan: corpora, stages, mix and rate over time, size, memory, time, warnings."""
     recipe, base = plan.recipe, plan.base
     console.print(
-        f"[bold]{_plain(recipe.name)}[/bold]: {_plain(plan.base_name)} learns {recipe.languages.target}",
+        f"[bold]{plain(recipe.name)}[/bold]: {plain(plan.base_name)} learns {recipe.languages.target}",
         highlight=False,
     )
     rows = (
@@ -127,13 +127,13 @@ def show_plan(plan: "Plan", console: Console) -> None:
     if plan.vocabulary:
         _show_vocabulary(plan, plan.vocabulary, console)
     for need in plan.needs:
-        console.print(f"embeddings: {_plain(need)}", highlight=False)
+        console.print(f"embeddings: {plain(need)}", highlight=False)
     console.print(_corpora_table(plan))
     console.print(_stages_table(plan))
     for outline in plan.stages:
         console.print(_course_table(outline.stage.name, outline.mix, outline.rates, outline.table_rates))
     for warning in plan.warnings:
-        console.print(f"[yellow]warning:[/yellow] {_plain(warning)}", highlight=False)
+        console.print(f"[yellow]warning:[/yellow] {plain(warning)}", highlight=False)
 
 
 def _show_vocabulary(plan: "Plan", vocabulary: "VocabularyPlan", console: Console) -> None:
@@ -188,8 +188,8 @@ def show_tastings(tastings: Sequence["Tasting"], chosen: str, console: Console) 
         table.add_column(f"{step}", justify="right")
     for tasting in sorted(tastings, key=lambda tasting: tasting.last):
         cells = [f"{tasting.target[step]:.4f} / {tasting.source[step]:.4f}" for step in steps if step in tasting.target]
-        told = cells or [_plain(tasting.failure or "")]
-        table.add_row(("→ " if tasting.label == chosen else "") + _plain(tasting.label), *told)
+        told = cells or [plain(tasting.failure or "")]
+        table.add_row(("→ " if tasting.label == chosen else "") + plain(tasting.label), *told)
     console.print(table)
 
 
@@ -204,14 +204,14 @@ def show_data(found: Mapping[str, Any], console: Console) -> None:
         scripts = ", ".join(f"{script} {share:.1%}" for script, share in list(shares.items())[:3])
         repaired = sum(entry["count"] for entry in report["repairs"])
         cells = (f"{report['documents']:,}", f"{report['validation_documents']:,}", f"{report['bytes'] / 1e6:.2f} MB")
-        table.add_row(_plain(name), *cells, f"{report['rejected']:,}", f"{repaired:,}", _plain(scripts))
+        table.add_row(plain(name), *cells, f"{report['rejected']:,}", f"{repaired:,}", plain(scripts))
     console.print(table)
     for name, report in found["corpora"].items():
         for entry in (*report["rejects"], *report["repairs"], *report["findings"]):
-            console.print(f"{_plain(name)}: {_plain(entry['reason'])}: {entry['count']:,}", highlight=False)
+            console.print(f"{plain(name)}: {plain(entry['reason'])}: {entry['count']:,}", highlight=False)
     warnings = [f"{name}: {warning}" for name, report in found["corpora"].items() for warning in report["warnings"]]
     for warning in (*warnings, *found["overlap"]["warnings"]):
-        console.print(f"[yellow]warning:[/yellow] {_plain(warning)}", highlight=False)
+        console.print(f"[yellow]warning:[/yellow] {plain(warning)}", highlight=False)
 
 
 def _corpora_table(plan: "Plan") -> Table:
@@ -226,7 +226,7 @@ def _corpora_table(plan: "Plan") -> Table:
             else ["?"] * 3
         )
         passes = f"{corpus.epochs:.2f}" if corpus.files else "?"
-        table.add_row(_plain(corpus.name), corpus.language, *size, format_tokens(corpus.needed), passes)
+        table.add_row(plain(corpus.name), corpus.language, *size, format_tokens(corpus.needed), passes)
     return table
 
 
@@ -237,12 +237,12 @@ def _stages_table(plan: "Plan") -> Table:
     columns = []
     for outline in plan.stages:
         stage = outline.stage
-        table.add_column(_plain(stage.name), justify="right")
+        table.add_column(plain(stage.name), justify="right")
         trains = ", ".join(stage.trains)
         average, halves, start = outline.averaging
         columns.append(
             {
-                "trains": f"{_plain(trains)} ({format_tokens(outline.trainable)} weights)",
+                "trains": f"{plain(trains)} ({format_tokens(outline.trainable)} weights)",
                 "tokens": format_tokens(outline.tokens),
                 "steps": f"{outline.num_steps:,} of {format_tokens(stage.batch.tokens)} tokens",
                 "sequences": f"{stage.batch.sequences} of {stage.batch.sequence_length} tokens",
@@ -250,7 +250,7 @@ def _stages_table(plan: "Plan") -> Table:
                 "half-life": halves,
                 "weight of its start": start,
                 "peak memory": f"about {outline.memory_bytes / 2**30:.1f} GiB",
-                "time here": f"about {_duration(outline.seconds)}",
+                "time here": f"about {format_duration(outline.seconds)}",
             }
         )
     for row in columns[0]:
@@ -258,7 +258,8 @@ def _stages_table(plan: "Plan") -> Table:
     return table
 
 
-def _duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
+    """Return seconds as people write them: ``45 s``, ``12.5 min``, ``3.0 h``."""
     for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:,.1f} {unit}"
@@ -268,13 +269,13 @@ def _duration(seconds: float) -> str:
 def _course_table(
     name: str, mix: Sequence[dict[str, float]], rates: Sequence[float], table_rates: Sequence[float]
 ) -> Table:
-    table = Table(title=f"{_plain(name)} over time", title_justify="left")
+    table = Table(title=f"{plain(name)} over time", title_justify="left")
     table.add_column("")
     points = [point for point in range(len(rates)) if point % 2 == 0 or point == 1]
     for point in points:
         table.add_column(f"{point * 100 // len(rates)} %", justify="right", no_wrap=True)
     for corpus in dict.fromkeys(name for mixture in mix for name in mixture):
-        table.add_row(_plain(corpus), *(f"{mix[point].get(corpus, 0):.0%}" for point in points))
+        table.add_row(plain(corpus), *(f"{mix[point].get(corpus, 0):.0%}" for point in points))
     table.add_row("rate", *(f"{rates[point]:.1e}" for point in points))
     if table_rates != rates:
         table.add_row("rate of embeddings", *(f"{table_rates[point]:.1e}" for point in points))

@@ -201,9 +201,11 @@ def _measure_start(
     measure: Callable[[nn.Module], dict[str, Any]],
 ) -> None:
     """Measure a model that no stage has touched, once for its inputs."""
+    # What the new rows are filled with says nothing of the base: runs that differ in it measure the same.
+    embeddings = None if name == "measure-base" else (run.finished("embeddings") or {}).get("inputs")
     inputs = {
         "weights": base.base_sha256,
-        "embeddings": (run.finished("embeddings") or {}).get("inputs"),
+        "embeddings": embeddings,
         "tokenizers": [evaluator.expansion.old.sha256, evaluator.expansion.new.sha256],
         "measure": recipe.measure.model_dump(mode="json", exclude={"at", "samples", "sample_tokens"}),
         "precision": recipe.precision,

@@ -166,7 +166,10 @@ class StageRunner:
             recipe.compile,
             recipe.measure.at,
         ]
-        data = {name: store.manifest.corpus_sha256 for name, store in self.stores.items()}
+        read = stage.mix.corpora()
+        if stage.guards:
+            read |= {name for name in self.stores if recipe.language_of(name) == recipe.languages.source}
+        data = {name: store.manifest.corpus_sha256 for name, store in self.stores.items() if name in read}
         return {
             "recipe": fingerprint(settings),
             "mix": fingerprint(stage.mix.model_dump(mode="json")),

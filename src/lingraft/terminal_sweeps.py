@@ -1,0 +1,67 @@
+"""Sweeps and comparisons on a terminal, as tables."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from lingraft.quantities import format_tokens
+from lingraft.terminal import format_duration, plain
+
+if TYPE_CHECKING:
+    from lingraft.pipeline.sweeping import ArmState, SweepPlan
+
+__all__ = ["show_states", "show_sweep_plan"]
+
+
+def show_sweep_plan(plan: "SweepPlan", folder: Path, console: Console) -> None:
+    """Print a sweep's arms with what each adds: tokens, time, disk; then what it comes to, and every arm's warnings."""
+    table = Table(title=f"sweep {plain(plan.sweep.name)}: {len(plan.sweep.arms)} arms", title_justify="left")
+    table.add_column("arm", overflow="fold")
+    table.add_column("its values", overflow="fold")
+    for header in ("trains", "tokens", "training here", "disk"):
+        table.add_column(header, justify="right")
+    for arm, own, tokens, seconds, size in zip(
+        plan.sweep.arms, plan.own_stages, plan.tokens, plan.seconds, plan.bytes, strict=True
+    ):
+        stages = ", ".join(own) or "nothing of its own"
+        cells = (format_tokens(tokens), f"about {format_duration(seconds)}", f"{size / 2**30:.1f} GiB")
+        table.add_row(plain(arm.name), plain(arm.label), plain(stages), *cells)
+    console.print(table)
+    need, free = sum(plan.bytes), _free(folder)
+    console.print(
+        f"in all {format_tokens(sum(plan.tokens))} training tokens, about {format_duration(sum(plan.seconds))} of "
+        f"training here (measuring comes in addition), {need / 2**30:.1f} GiB on disk ({free / 2**30:.1f} are free)",
+        highlight=False,
+    )
+    if need > free:
+        console.print("[yellow]warning:[/yellow] the disk has less room than all arms need", highlight=False)
+    told: dict[str, list[str]] = {}
+    for arm, one in zip(plan.sweep.arms, plan.plans, strict=True):
+        for warning in one.warnings:
+            told.setdefault(warning, []).append(arm.name)
+    for warning, names in told.items():
+        whose = "all arms" if len(names) == len(plan.plans) else ", ".join(names)
+        console.print(f"[yellow]warning:[/yellow] {plain(whose)}: {plain(warning)}", highlight=False)
+
+
+def _free(folder: Path) -> int:
+    existing = next(path for path in (folder, *folder.resolve().parents) if path.exists())
+    return shutil.disk_usage(existing).free
+
+
+def show_states(states: Sequence["ArmState"], console: Console) -> None:
+    """Print how each arm went; of one that failed, the first line of its error."""
+    table = Table(title="arms", title_justify="left")
+    for header in ("arm", "how it went", "taken over from others"):
+        table.add_column(header, overflow="fold")
+    for state in states:
+        said = state.error.strip().split("\n")
+        # The last line of what is no message of ours says what it was; the first of ours does.
+        line = said[-1] if said[0].startswith("Traceback") else said[0]
+        went = f"failed: {plain(line)}" if state.status == "failed" else state.status
+        table.add_row(plain(state.name), went, plain(", ".join(state.taken) or "–"))
+    console.print(table)

@@ -32,7 +32,7 @@ class Piece:
         markers: the steps whose markers vouch for it; those with ``*`` at the end, and those that not every run has,
             are taken if they are there.
         needs: the markers without which it is not there.
-        paths: its files and folders.
+        paths: its files and folders; ``base_*`` stands for all files of that form.
         stages: whose measurements belong to it.
         about_tokenizer: whether, of these, only what describes the tokenizer does; else only the rest does.
         key: hash of all that the recipe says about it.
@@ -108,7 +108,7 @@ def _before_training(recipe: Recipe) -> Iterator[Piece]:
         "embeddings", [rows, chooses], needs=["embeddings"], markers=markers, paths=["embeddings"], stages=["bakeoff"]
     )
     base = [text, _told(recipe, "stages", "embeddings", "seed")]
-    yield _piece("measure-base", base, needs=["measure-base"], paths=["base_bits.json"], stages=["base"])
+    yield _piece("measure-base", base, needs=["measure-base"], paths=["base_*"], stages=["base"])
     expanded = [_told(recipe, "stages"), chooses]
     yield _piece("measure-expanded", expanded, needs=["measure-expanded"], stages=["expanded"])
 
@@ -159,7 +159,8 @@ def _take(run: Run, donor: Run, piece: Piece) -> None:
         if path == "tokens":
             _link_stores(donor.path(path), run.path(path))
         else:
-            _link(donor.path(path), run.path(path))
+            for found in sorted(donor.folder.glob(path)):
+                _link(found, run.path(*found.relative_to(donor.folder).parts))
     if piece.stages:
         _copy_rows(run, donor, piece)
     for marker in _markers(donor, piece):

@@ -545,7 +545,8 @@ def test_functions_take_few_arguments() -> None:
 # What hides faults ----------------------------------------------------------------------------------------------------
 
 
-# A tracker is other people's code and may raise anything; the user is told, and the run goes on.
+# A tracker is other people's code and may raise anything; the user is told, and the run goes on. An arm of a sweep that
+# fails, however, is written down whole, and the other arms go on.
 MAY_CATCH_ALL = {"pipeline.tracking", "pipeline.sweeping"}
 
 

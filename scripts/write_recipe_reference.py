@@ -60,6 +60,7 @@ _PARTS = (
     ("measure", recipes.Measure),
     ("measure.drift", recipes.Drift),
     ("measure.windows", recipes.Windows),
+    ("measure.alarm", recipes.ForgettingAlarm),
     ("measure.probes.N", recipes.Choice),
 )
 
@@ -243,6 +244,13 @@ _MEANINGS = {
     "measure.drift": "How far function and weights have come from the base's, at stage ends.",
     "measure.drift.tokens": "Tokens of source text, and of random copies, for KL and CKA; 0 for neither.",
     "measure.drift.spectral_layers": "Layers whose matrices' changes are taken apart; 0 for none.",
+    "measure.alarm": "When training has cost too much, and what follows.",
+    "measure.alarm.action": "What follows: nothing, a warning with advice, or a stop with a checkpoint.",
+    "measure.alarm.probe": "The score of a light probe to watch, as in `random_copy/accuracy`.",
+    "measure.alarm.probe_drop": "Share of the base's score that may be lost.",
+    "measure.alarm.source_rise": "Share by which the base's bits per byte of source text may rise.",
+    "measure.alarm.shift": "Relative distance that attention or MLP matrices may move.",
+    "measure.alarm.every": "How often to look between the measuring points of `measure.at`; only there if not said.",
     "measure.batch_size": "Sequences per forward pass when measuring.",
     "measure.samples": "Prompts to continue before and after; the beginnings of held-out documents if none.",
     "measure.sample_tokens": "Length of the continuations.",

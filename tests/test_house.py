@@ -168,6 +168,7 @@ measure.spectra
 measure.cka
 measure.function_drift
 measure.bits_per_byte
+measure.alarm
 measure.probes.probe
 measure.probes.copain
 measure.probes.random_copy
@@ -197,6 +198,7 @@ pipeline.progress
 pipeline.stopping
 pipeline.tracking
 pipeline.settings
+pipeline.alarming
 pipeline.rates
 pipeline.guard_plan
 pipeline.parallel

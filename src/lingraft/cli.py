@@ -123,7 +123,10 @@ def run(
     to: RunFolder = None,
     until: Annotated[str | None, typer.Option(help="stop after this step")] = None,
     accept_changed: Annotated[
-        str | None, typer.Option(metavar="mix,data", help="go on although the mix or the corpora have changed")
+        str | None,
+        typer.Option(
+            metavar="mix,data,alarm", help="go on although the mix or the corpora have changed, or over an alarm"
+        ),
     ] = None,
 ) -> None:
     """Do what a recipe says; the same command again goes on where it stopped."""

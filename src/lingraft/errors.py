@@ -7,7 +7,8 @@
     │   └── GateError          an expansion was made and failed one of its checks
     ├── ModelError             weights, configuration and tokenizer do not fit together
     ├── TrainingError          a stage cannot go on
-    │   └── FrozenMovedError   something that was frozen has changed
+    │   ├── FrozenMovedError   something that was frozen has changed
+    │   └── ForgettingError    too much was forgotten, and the recipe says to stop then
     ├── CheckpointError        a checkpoint cannot be trusted, or none can
     ├── RunFolderError         the run folder is in use, or belongs to another recipe
     ├── MeasurementError       a measurement cannot be made or compared
@@ -23,6 +24,7 @@ from collections.abc import Iterable
 __all__ = [
     "CheckpointError",
     "CorpusError",
+    "ForgettingError",
     "FrozenMovedError",
     "GateError",
     "InterruptedRunError",
@@ -68,6 +70,10 @@ class TrainingError(LingraftError):
 
 class FrozenMovedError(TrainingError):
     """A weight that the stage had frozen is not the same, bit for bit, as before."""
+
+
+class ForgettingError(TrainingError):
+    """The alarm on forgetting stopped the run; a checkpoint is kept."""
 
 
 class CheckpointError(LingraftError):

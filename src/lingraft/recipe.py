@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from lingraft.errors import nearest
 from lingraft.quantities import Fraction, LanguageCode
 from lingraft.recipe_corpus import Corpus, LanguageId, NearDuplicates
-from lingraft.recipe_forgetting import Drift
+from lingraft.recipe_forgetting import Drift, ForgettingAlarm
 from lingraft.recipe_guard import Blocks, Ema, Interpolation, Slices
 from lingraft.recipe_measure import Measure, Windows
 from lingraft.recipe_part import Choice, Name, Part, as_tuple
@@ -40,6 +40,7 @@ __all__ = [
     "Drift",
     "Ema",
     "EmbeddingInit",
+    "ForgettingAlarm",
     "InitPair",
     "Interpolation",
     "LanguageId",

@@ -1,12 +1,13 @@
 """What a recipe says about watching for forgetting: drift from the base, an alarm, and what the model writes."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from lingraft.recipe_part import Part
+from lingraft.quantities import Length
+from lingraft.recipe_part import NonEmpty, Part
 
-__all__ = ["Drift"]
+__all__ = ["Drift", "ForgettingAlarm"]
 
 
 class Drift(Part):
@@ -20,3 +21,21 @@ class Drift(Part):
 
     tokens: Annotated[int, Field(ge=0)] = 1024
     spectral_layers: Annotated[int, Field(ge=0)] = 3
+
+
+class ForgettingAlarm(Part):
+    """When training has cost too much, and what follows: a warning with advice, or a stop with a checkpoint.
+
+    Judged wherever the run is measured, and ``every`` so many tokens on the probe, source text and shift alone. Each
+    limit is against the untouched base: ``probe_drop`` is the share of the probe's score that may be lost,
+    ``source_rise`` the share by which source bits per byte may rise, ``shift`` the relative distance of attention or
+    MLP matrices; nothing (``null``) leaves a rule out. A loss must also be clear of the noise of items and documents. A
+    stopped run goes on with another mix, with other limits, or with ``--accept-changed alarm``.
+    """
+
+    action: Literal["off", "warn", "stop"] = "warn"
+    probe: NonEmpty | None = "random_copy/accuracy"
+    probe_drop: Annotated[float, Field(gt=0, le=1)] | None = 0.3
+    source_rise: Annotated[float, Field(gt=0)] | None = 0.05
+    shift: Annotated[float, Field(gt=0)] | None = 0.1
+    every: Length | None = None

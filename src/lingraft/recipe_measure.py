@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from lingraft.quantities import Fraction, LanguageCode
-from lingraft.recipe_forgetting import Drift
+from lingraft.recipe_forgetting import Drift, ForgettingAlarm
 from lingraft.recipe_part import Choice, NonEmpty, Part, as_tuple
 
 __all__ = ["Measure", "Windows"]
@@ -42,6 +42,7 @@ class Measure(Part):
     benchmark_files: tuple[NonEmpty, ...] = ()
     parameter_shift: bool = True
     drift: Drift = Drift()
+    alarm: ForgettingAlarm = ForgettingAlarm()
     batch_size: Annotated[int, Field(ge=1)] = 8
     samples: tuple[str, ...] = ()
     sample_tokens: Annotated[int, Field(ge=1)] = 40

@@ -230,7 +230,7 @@ class Run:
             recipe: the recipe.
             accept: what may have changed since the run was begun: ``mix`` (of stages that are not done) and ``data``
                 (the files of corpora). What is done already stays as it is; the change is written to
-                ``changes.jsonl``.
+                ``changes.jsonl``. ``measure.alarm`` may change in any case.
 
         Raises:
             RunFolderError: the folder holds a run of another recipe; the differences are listed.
@@ -257,6 +257,9 @@ class Run:
         if "mix" in self.accepted and parts[0] == "stages" and parts[2:3] == ["mix"]:
             index = int(parts[1])
             return self.finished(f"stage-{index + 1}-{recipe.stages[index].name}") is None
+        if parts[:2] == ["measure", "alarm"]:
+            # It changes no weight, and other limits are an answer to an alarm.
+            return True
         return "data" in self.accepted and parts[0] == "corpora" and parts[-1] != "language"
 
     def _write_change(self, change: Mapping[str, Any]) -> None:

@@ -47,3 +47,11 @@ def recipe_path(tmp_path: Path, tied_folder: Path, corpora_folder: Path) -> Path
 def make_recipe(recipe_path: Path) -> MakeRecipe:
     """Return the recipe with ``path=value`` overrides put over it."""
     return lambda *overrides: load_recipe(recipe_path, overrides)
+
+
+@pytest.fixture(scope="module")
+def make_module_recipe(tmp_path_factory: pytest.TempPathFactory, tied_folder: Path, corpora_folder: Path) -> MakeRecipe:
+    """The same for runs that several tests of a module look at."""
+    path = tmp_path_factory.mktemp("recipe") / "tiny.yaml"
+    path.write_text(TEXT.format(base=tied_folder, corpora=corpora_folder), encoding="utf-8")
+    return lambda *overrides: load_recipe(path, overrides)

@@ -147,7 +147,9 @@ def test_changed_data_are_refused_unless_they_are_accepted(stopped, tmp_path) ->
 
 def test_what_cannot_be_accepted_is_named(stopped, tmp_path) -> None:
     recipe, folder = copied(stopped, tmp_path)
-    with pytest.raises(RecipeError, match="--accept-changed: 'mixx' is not one of mix, data, did you mean 'mix'"):
+    with pytest.raises(
+        RecipeError, match="--accept-changed: 'mixx' is not one of mix, data, alarm, did you mean 'mix'"
+    ):
         adapt(recipe, folder, accept_changed=["mixx"])
 
 

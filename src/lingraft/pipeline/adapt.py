@@ -42,7 +42,7 @@ from lingraft.vocabulary import VocabularyExpansion
 
 __all__ = ["adapt", "expand_tokenizer", "interpolate_back", "step_names"]
 
-_CHANGEABLE = ("mix", "data")
+_CHANGEABLE = ("mix", "data", "alarm")
 _BEFORE = ("corpora", "base", "vocabulary", "tokens", "bakeoff", "embeddings", "measure-base", "measure-expanded")
 _AFTER = ("export", "samples", "report")
 _PROMPT_CHARACTERS = 60
@@ -74,9 +74,10 @@ def adapt(
         recipe: what to do.
         folder: the run folder; it is made if it does not exist.
         until: stop after this step (see :func:`step_names`).
-        accept_changed: ``mix``, ``data`` or both: go on although the mix of a stage that is not done, or the files of
-            corpora, are not what the run was begun with. What is done stays; every corpus is read on from where it
-            stood; the change is written to ``changes.jsonl``.
+        accept_changed: some of ``mix``, ``data`` and ``alarm``: go on although the mix of a stage that is not done, or
+            the files of corpora, are not what the run was begun with, or although the alarm on forgetting has stopped
+            the run. What is done stays; every corpus is read on from where it stood; the change is written to
+            ``changes.jsonl``.
         progress: who is told; nobody by default.
 
     Raises:
@@ -207,7 +208,7 @@ def _measure_start(
         "weights": base.base_sha256,
         "embeddings": embeddings,
         "tokenizers": [evaluator.expansion.old.sha256, evaluator.expansion.new.sha256],
-        "measure": recipe.measure.model_dump(mode="json", exclude={"at", "samples", "sample_tokens"}),
+        "measure": recipe.measure.model_dump(mode="json", exclude={"at", "samples", "sample_tokens", "alarm"}),
         "precision": recipe.precision,
         "corpora": [(run.finished(f"corpus-{corpus}") or {}).get("inputs") for corpus in recipe.corpora],
     }

@@ -171,6 +171,19 @@ class Evaluator:
         self._write(rows, self._text_items(stage, tokens, bits, averaged=averaged))
         return rows
 
+    def watch_stage(self, model: nn.Module, stage: str, tokens: int, start: Path) -> list[Measurement]:
+        """Measure no more than the alarm on forgetting asks for: light probes, source text, and the shift."""
+        began = time.perf_counter()
+        scorer, source = self._scorer(model, self.expansion.new), self.recipe.languages.source
+        bits = {source: self._bits(scorer, self.expansion.new, source)}
+        rows = self._bits_rows(stage, tokens, bits)
+        rows += self._probe_rows(scorer, self.expansion.new, stage, tokens, heavy=False)
+        if self.recipe.measure.parameter_shift:
+            rows += shift_rows(model, stage, tokens, start, self.expansion)
+        rows.append(Measurement(stage, tokens, "seconds/measuring", time.perf_counter() - began))
+        self._write(rows, self._text_items(stage, tokens, bits))
+        return rows
+
     def bits_of(self, model: nn.Module, language: str, max_bytes: int) -> float:
         """Return a model's bits per byte of the first held-out documents of a language, with the expanded tokenizer."""
         documents = list(first_bytes(self._texts[language].documents, max_bytes))

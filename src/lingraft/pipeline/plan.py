@@ -13,6 +13,7 @@ from lingraft.corpus.prepare import Place, Preparation, read_place, refuse_empty
 from lingraft.corpus.split import is_held_out
 from lingraft.errors import ModelError, RecipeError, VocabularyError
 from lingraft.model.locate import BaseDescription, describe_base, locate_base
+from lingraft.pipeline.alarming import refuse_unwatchable
 from lingraft.pipeline.data import benchmark_files, place_of, preparation_of
 from lingraft.pipeline.guard_plan import deeper_base, guard_copies
 from lingraft.pipeline.init_plan import init_needs
@@ -94,6 +95,7 @@ def make_plan(recipe: Recipe) -> Plan:
         VocabularyError: the base tokenizer cannot be expanded.
     """
     refuse_unusable_trackers(recipe)
+    refuse_unwatchable(recipe)
     location = locate_base(recipe.base_model, recipe.revision)
     for index, stage in enumerate(recipe.stages):
         stage_rates(recipe, index)

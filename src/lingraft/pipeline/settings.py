@@ -41,6 +41,7 @@ __all__ = [
     "stage_schedule",
     "target_cuts",
     "warmup_steps",
+    "watch_steps",
 ]
 
 
@@ -300,6 +301,15 @@ def measure_steps(recipe: Recipe, stage: Stage) -> frozenset[int]:
     """Return the steps after which to measure, the last one always among them."""
     steps = {max(1, round(fraction * stage.num_steps)) for fraction in recipe.measure.at if fraction > 0}
     return frozenset(steps | {stage.num_steps})
+
+
+def watch_steps(recipe: Recipe, stage: Stage) -> frozenset[int]:
+    """Return the steps after which only what the alarm on forgetting asks for is measured."""
+    if (every := recipe.measure.alarm.every) is None or recipe.measure.alarm.action == "off" or stage.slices:
+        return frozenset()
+    tokens = length_in_tokens(every, stage.num_steps * stage.batch.tokens)
+    size = max(1, tokens // stage.batch.tokens)
+    return frozenset(range(size, stage.num_steps, size)) - measure_steps(recipe, stage)
 
 
 def checkpoint_steps(stage: Stage) -> frozenset[int]:

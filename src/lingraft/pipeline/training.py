@@ -23,6 +23,7 @@ from lingraft.measurement import Measurement
 from lingraft.model.base import head_of, load_model
 from lingraft.model.export import save_model
 from lingraft.model.freeze import choose_trainable, inserted_blocks, weights_digest
+from lingraft.pipeline.alarming import ForgettingWatch, share_of
 from lingraft.pipeline.companions import SourceReader, average_makers, guard_makers
 from lingraft.pipeline.drawn_tokens import drawn_stores
 from lingraft.pipeline.measuring import Evaluator
@@ -30,7 +31,7 @@ from lingraft.pipeline.parallel import language_shares
 from lingraft.pipeline.progress import Progress
 from lingraft.pipeline.ranks import Leader, whole_model
 from lingraft.pipeline.rates import optimizer_options, stage_rates
-from lingraft.pipeline.settings import checkpoint_steps, measure_steps, stage_mix
+from lingraft.pipeline.settings import checkpoint_steps, measure_steps, stage_mix, watch_steps
 from lingraft.pipeline.slicing import SlicedTraining
 from lingraft.pipeline.stopping import Stopper
 from lingraft.recipe import Recipe, Stage
@@ -107,7 +108,15 @@ class StageRunner:
         inputs = self._fingerprints(index)
         folders = ["model", "model-averaged"] if stage.ema and stage.ema.is_beside else ["model"]
         makes = [stage_folder(self.run, index, stage) / folder / "config.json" for folder in folders]
-        return self.run.step(f"stage-{index + 1}-{stage.name}", inputs, lambda: self._train(index), makes)
+        return self.run.step(f"stage-{index + 1}-{stage.name}", inputs, lambda: self._watched(index), makes)
+
+    @cached_property
+    def _watch(self) -> ForgettingWatch:
+        return ForgettingWatch(self.run, self.recipe, self.progress)
+
+    def _watched(self, index: int) -> dict[str, Any]:
+        with self._watch.during():
+            return self._train(index)
 
     def _start(self, index: int) -> Path:
         return (
@@ -179,6 +188,11 @@ class StageRunner:
             "data": fingerprint([data, self.evaluator.base.documents.start, self.evaluator.base.documents.end]),
         }
 
+    @property
+    def _accepted(self) -> frozenset[str]:
+        """What a checkpoint may differ in: another mix may take in corpora that no stage had read."""
+        return self.run.accepted | ({"data"} if "mix" in self.run.accepted else frozenset())
+
     def _stores(self, index: int) -> dict[str, TokenStore]:
         """Return the tokens that a stage reads: the plain ones, or with merges left out."""
         if (dropout := self.recipe.stages[index].bpe_dropout) is None:
@@ -236,7 +250,7 @@ class StageRunner:
             "consumed": self._loader_and_read(index)[1],
             "checkpoints": str((stage_folder(self.run, index, self.recipe.stages[index]) / "checkpoints").resolve()),
             "fingerprints": self._fingerprints(index),
-            "accept": sorted(self.run.accepted),
+            "accept": sorted(self._accepted),
             "carried": str((before / _CARRIED).resolve()) if before else None,
             "keeps_moments": self._carries(index + 1),
         }
@@ -300,7 +314,7 @@ class StageRunner:
                     prints,
                     callbacks,
                     carried=carried,
-                    accept=run.accepted,
+                    accept=self._accepted,
                     ranks=ranks,
                 )
                 trained = current()
@@ -367,6 +381,7 @@ class StageRunner:
 
         def load_state(state: Any) -> None:
             run.forget_measurements_after(stage.name, before + int(state["step"]) * per_step)
+            self._watch.open()
             self.progress.stage(stage.name, stage.num_steps, per_step, int(state["step"]))
             self.progress.note(f"stage {stage.name} goes on after step {state['step']} of {stage.num_steps}")
 
@@ -374,7 +389,7 @@ class StageRunner:
             on_step=on_step,
             measure=measure,
             measure_averaged=measure_averaged,
-            should_stop=lambda: self.stopper.requested,
+            should_stop=lambda: self.stopper.requested or self._watch.due is not None,
             load_state=load_state,
             finish_optimizer=lambda state: self._keep_optimizer(index, state),
             on_note=self.progress.note,
@@ -383,7 +398,14 @@ class StageRunner:
     def _measure(self, model: torch.nn.Module, index: int, step: int, *, averaged: bool = False) -> None:
         stage = self.recipe.stages[index]
         tokens, heavy = self._tokens_before(index) + step * stage.batch.tokens, step == stage.num_steps
-        self.evaluator.measure_stage(model, stage.name, tokens, self.expanded, heavy=heavy, averaged=averaged)
+        if step in watch_steps(self.recipe, stage):
+            rows = [] if averaged else self.evaluator.watch_stage(model, stage.name, tokens, self.expanded)
+        else:
+            measure = self.evaluator.measure_stage
+            rows = measure(model, stage.name, tokens, self.expanded, heavy=heavy, averaged=averaged)
+        if not averaged:
+            read = stage_mix(self.recipe, index, self._sizes).totals
+            self._watch.judge(rows, index, share_of(self.recipe.languages.source, read, self.language_shares))
 
     def _step_rows(self, stage: Stage, tokens: int, report: StepReport, seconds: float) -> list[Measurement]:
         rows = [
@@ -447,7 +469,7 @@ def stage_plan(recipe: Recipe, index: int) -> StagePlan:
         alarms=AlarmRules(**stage.alarms.model_dump()),
         companions=average_makers(stage),
         checkpoint_at=checkpoint_steps(stage),
-        measure_at=measure_steps(recipe, stage),
+        measure_at=measure_steps(recipe, stage) | watch_steps(recipe, stage),
     )
 
 

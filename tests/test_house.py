@@ -169,6 +169,16 @@ measure.cka
 measure.function_drift
 measure.bits_per_byte
 measure.alarm
+measure.label_perplexity
+measure.tasks.order
+measure.tasks.sets
+measure.tasks.seams
+measure.tasks.files
+measure.tasks.prompting
+measure.tasks.adapter
+measure.tasks.loading
+measure.tasks.running
+measure.tasks
 measure.probes.probe
 measure.probes.copain
 measure.probes.random_copy

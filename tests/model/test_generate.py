@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lingraft.model.base import load_model
-from lingraft.model.generate import continue_text
+from lingraft.model.generate import continue_text, continue_until
 
 
 class Chain(torch.nn.Module):
@@ -78,3 +78,14 @@ def test_control_token_named_in_a_prompt_is_text(model, tokenizer):
     last = tokenizer.encode("<|im_start|>")[-1]
     chain(model, {last: tokenizer.id_of("q"), 1: tokenizer.id_of("z")})
     assert continue_text(model, tokenizer, "<|im_start|>", condition_id=0, end_id=0, max_tokens=1) == "q"
+
+
+def test_generation_ends_in_front_of_the_first_stop_string_whatever_tokens_spell_it(model, tokenizer):
+    ids = tokenizer.encode("ab. Then")
+    follow = dict(zip([5, *ids], [*ids, ids[0]], strict=True))
+    chained = chain(model, follow)
+    options = {"condition_id": 0, "end_id": 0, "max_tokens": 30}
+    assert continue_until(chained, tokenizer, [5], stops=["hen", ". "], **options) == "ab"
+    endless = continue_until(chained, tokenizer, [5], stops=["Z"], **options)
+    assert endless.startswith("ab. Thenab. Then")
+    assert continue_until(chained, tokenizer, [5], **options) == endless

@@ -1,18 +1,19 @@
 """Greedy continuations of a prompt, for reading before and after."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 
 from lingraft.errors import MeasurementError
 from lingraft.model.base import quiet_transformers
 from lingraft.polling import poll
 from lingraft.vocabulary import TokenizerFile
 
-__all__ = ["continue_text"]
+__all__ = ["continue_text", "continue_until"]
 
 
 class _OwnedIdsOnly(LogitsProcessor):  # type: ignore[misc]
@@ -31,7 +32,25 @@ class _OwnedIdsOnly(LogitsProcessor):  # type: ignore[misc]
         return scores
 
 
-@torch.no_grad()
+class _StopStrings(StoppingCriteria):  # type: ignore[misc]
+    """Ends generation when the text made so far holds one of some strings, whatever tokens spell it."""
+
+    def __init__(self, tokenizer: TokenizerFile, prompt_length: int, stops: Sequence[str]) -> None:
+        self._tokenizer = tokenizer
+        self._prompt_length = prompt_length
+        self._stops = stops
+
+    def __call__(
+        self,
+        input_ids: Int[Tensor, "batch position"],
+        scores: Any,  # noqa: ARG002 - the interface of transformers
+        **_: Any,
+    ) -> Tensor:
+        texts = [self._tokenizer.decode(row[self._prompt_length :].tolist()) for row in input_ids]
+        found = [any(stop in text for stop in self._stops) for text in texts]
+        return torch.tensor(found, device=input_ids.device)
+
+
 def continue_text(
     model: nn.Module, tokenizer: TokenizerFile, prompt: str, *, condition_id: int, end_id: int, max_tokens: int = 40
 ) -> str:
@@ -40,23 +59,46 @@ def continue_text(
     The condition token stands in front, as in every score. All ids are decoded at once, so characters that are spelled
     by several byte tokens come out whole.
     """
-    given: Any = model.eval()
-    prompt_ids = [condition_id, *tokenizer.encode(prompt)]
+    given: Any = model
+    prompt_ids = tokenizer.encode(prompt)
     room = getattr(given.config.get_text_config(), "max_position_embeddings", None)
-    if room is not None and len(prompt_ids) >= room:
-        raise MeasurementError(f"the prompt has {len(prompt_ids)} tokens, the model has {room} positions")
+    if room is not None and len(prompt_ids) + 1 >= room:
+        raise MeasurementError(f"the prompt has {len(prompt_ids) + 1} tokens, the model has {room} positions")
     if room is not None:
-        max_tokens = min(max_tokens, room - len(prompt_ids))
-    ids = torch.tensor([prompt_ids], device=given.device)
+        max_tokens = min(max_tokens, room - len(prompt_ids) - 1)
+    return continue_until(model, tokenizer, prompt_ids, condition_id=condition_id, end_id=end_id, max_tokens=max_tokens)
+
+
+@torch.no_grad()
+def continue_until(
+    model: nn.Module,
+    tokenizer: TokenizerFile,
+    prompt_ids: Sequence[int],
+    *,
+    condition_id: int,
+    end_id: int,
+    max_tokens: int,
+    stops: Sequence[str] = (),
+) -> str:
+    """Return the most likely continuation of a prompt given as ids, up to the first of some strings.
+
+    What stands before that string is returned; generation also ends at ``end_id`` and after ``max_tokens``. Prompt and
+    continuation must fit the model's positions, the condition token included.
+    """
+    given: Any = model.eval()
+    ids = torch.tensor([[condition_id, *prompt_ids]], device=given.device)
     settings = GenerationConfig(
         max_new_tokens=max_tokens, do_sample=False, eos_token_id=end_id, pad_token_id=end_id, bos_token_id=condition_id
     )
+    criteria = StoppingCriteriaList([_StopStrings(tokenizer, ids.shape[1], stops)] if stops else [])
     with quiet_transformers():
         output = given.generate(
             ids,
             attention_mask=torch.ones_like(ids),
             generation_config=settings,
             logits_processor=LogitsProcessorList([_OwnedIdsOnly(tokenizer.num_ids)]),
+            stopping_criteria=criteria,
         )
-    fresh = [i for i in output[0, ids.shape[1] :].tolist() if i != end_id]
-    return tokenizer.decode(fresh)
+    text = tokenizer.decode([i for i in output[0, ids.shape[1] :].tolist() if i != end_id])
+    ends = [place for stop in stops if (place := text.find(stop)) >= 0]
+    return text[: min(ends)] if ends else text

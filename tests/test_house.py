@@ -187,6 +187,7 @@ measure
 
 report.escaping
 report.lenient
+report.metrics
 report.rows
 report.changes
 report.summary
@@ -195,6 +196,10 @@ report.reading
 report.averaged
 report.charts
 report.blocks
+report.probing
+report.layers
+report.conduct
+report.leftovers
 report.evidence
 report.growth
 report.new_rows

@@ -9,7 +9,6 @@ from lingraft.measurement import Measurement
 from lingraft.report.charts import (
     bits_per_byte_charts,
     fertility_chart,
-    probe_charts,
     shift_charts,
     training_charts,
 )
@@ -75,17 +74,13 @@ def test_bases_that_differ_get_a_line_each(record: RunRecord, other: RunRecord) 
     assert names[-2:] == ["smollm2-basque: base model", "without-replay: base model"]
 
 
-def test_the_probes_and_their_baseline(record: RunRecord) -> None:
-    random_copy, copain = probe_charts([record])
-    assert random_copy.figure.layout.yaxis.tickformat == ".0%"
-    assert "picking any element of the list" in [t.name for t in copain.figure.data]
-
-
 def test_training_has_loss_mix_rate_and_norm(record: RunRecord) -> None:
     charts = training_charts([record])
-    assert [c.title for c in charts] == ["Training loss", "Mix of corpora", "Learning rate", "Gradient norm"]
-    assert {t.stackgroup for t in charts[1].figure.data} == {"mix"}
-    assert sum(t.y[0] for t in charts[1].figure.data) == pytest.approx(1)
+    assert [c.title for c in charts] == ["Training loss", "Mix of corpora and learning rate", "Gradient norm"]
+    *shares, rate = charts[1].figure.data
+    assert {t.stackgroup for t in shares} == {"mix"}
+    assert sum(t.y[0] for t in shares) == pytest.approx(1)
+    assert (rate.name, rate.yaxis, rate.stackgroup) == ("learning rate", "y2", None)
 
 
 def test_shift_has_one_line_per_kind(record: RunRecord, other: RunRecord) -> None:
@@ -103,7 +98,7 @@ def test_fertility_before_and_after(record: RunRecord) -> None:
 
 def test_nothing_measured_gives_no_chart(record: RunRecord) -> None:
     empty = replace(record, rows=())
-    assert bits_per_byte_charts([empty]) == probe_charts([empty]) == shift_charts([empty]) == []
+    assert bits_per_byte_charts([empty]) == shift_charts([empty]) == []
     assert training_charts([empty]) == []
     assert fertility_chart([empty]) is None
 

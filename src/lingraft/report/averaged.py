@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from lingraft.report.reading import RunRecord
+from lingraft.report.rows import Rows
 
 __all__ = ["averaged_record"]
 
@@ -18,5 +19,5 @@ def averaged_record(record: RunRecord) -> RunRecord | None:
     if not averaged:
         return None
     kept = [row for row in record.rows if (row.stage, row.tokens, row.name) not in averaged]
-    rows = tuple(replace(row, name=row.name.removeprefix(_MARK)) for row in kept)
+    rows = Rows(replace(row, name=row.name.removeprefix(_MARK)) for row in kept)
     return replace(record, rows=rows)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from lingraft.measurement import Measurement
 from lingraft.report.drawing import Chart
@@ -12,8 +12,10 @@ from lingraft.report.rows import MeasuredRow, format_value, language_name, measu
 
 __all__ = [
     "Figures",
+    "Section",
     "code_block",
     "definitions",
+    "folded",
     "measured_table",
     "nothing",
     "section",
@@ -45,6 +47,19 @@ class Figures:
         """Return figures beside each other where the width allows it."""
         shape = "grid single" if len(charts) == 1 else "grid"
         return element("div", [self.place(chart) for chart in charts], class_=shape) if charts else Html("")
+
+
+class Section(NamedTuple):
+    """A part of the page: what its address is, its title, and what stands in it; without content it is left out."""
+
+    identifier: str
+    title: str
+    content: Html
+
+
+def folded(title: str, content: Html) -> Html:
+    """Return content that is shown when its title is opened."""
+    return element("details", element("summary", title), content)
 
 
 def section(identifier: str, title: str, *content: str) -> Html:
@@ -95,18 +110,19 @@ def side_by_side(records: Sequence[RunRecord], block: Callable[[RunRecord], Html
     return element("div", columns, class_="columns")
 
 
-def measured_table(records: Sequence[RunRecord], include: str, caption: str) -> Html:
+def measured_table(records: Sequence[RunRecord], include: str, caption: str, *, quiet: bool = False) -> Html:
     """Return base, expanded and final values of the measurements whose name matches, for each run.
 
     Args:
         records: the runs, side by side.
         include: a regular expression over names of measurements.
         caption: the table's caption.
+        quiet: say nothing where nothing was measured.
     """
     lines = [{(r.label, r.language): r for r in measured_rows(record.rows, include)} for record in records]
     keys = list(dict.fromkeys(key for each in lines for key in each))
     if not keys:
-        return nothing("Not measured.")
+        return Html("") if quiet else nothing("Not measured.")
     columns = _columns(lines)
     body = element("tbody", (_measured_row(key, [each.get(key) for each in lines], columns) for key in keys))
     whole = element("table", element("caption", caption), _measured_head(records, columns), body, class_="measured")

@@ -11,8 +11,18 @@ from lingraft.report.escaping import chart_text
 from lingraft.report.reading import RunRecord
 from lingraft.report.rows import between, curve, first_at, format_value, language_name, stage_starts, thin
 
-__all__ = ["bits_per_byte_charts", "fertility_chart", "probe_charts", "shift_charts", "training_charts"]
+__all__ = [
+    "bits_per_byte_charts",
+    "fertility_chart",
+    "labelled",
+    "norm_chart",
+    "over_runs",
+    "shift_charts",
+    "stage_marks",
+    "training_charts",
+]
 
+_RATE_STYLE = 6
 _SHIFT_KINDS = (
     "embeddings_old",
     "embeddings_new",
@@ -25,19 +35,20 @@ _SHIFT_KINDS = (
 )
 
 
-def _labelled(records: Sequence[RunRecord]) -> list[tuple[str, RunRecord]]:
+def labelled(records: Sequence[RunRecord]) -> list[tuple[str, RunRecord]]:
     return [(record.name if len(records) > 1 else "adapted model", record) for record in records]
 
 
-def _over_runs(records: Sequence[RunRecord], name: str, language: str | None = None) -> list[Series]:
+def over_runs(records: Sequence[RunRecord], name: str, language: str | None = None) -> list[Series]:
     """One line per run, since a quantity is compared between runs more often than within one."""
     return [
         Series(label, curve(record.rows, name, language), first_at(record.rows, "base", name, language), style)
-        for style, (label, record) in enumerate(_labelled(records))
+        for style, (label, record) in enumerate(labelled(records))
     ]
 
 
-def _starts(records: Sequence[RunRecord]) -> list[tuple[str, int]]:
+def stage_marks(records: Sequence[RunRecord]) -> list[tuple[str, int]]:
+    """Return where stages begin, if that is the same in all runs."""
     found = [stage_starts(record.rows, record.stages) for record in records]
     return found[0] if found and all(each == found[0] for each in found) else []
 
@@ -51,39 +62,11 @@ def bits_per_byte_charts(records: Sequence[RunRecord]) -> list[Chart]:
             f"Bits per byte, {language_name(code)}",
             caption,
             "bits per byte",
-            _over_runs(records, "bits_per_byte", code),
-            _starts(records),
+            over_runs(records, "bits_per_byte", code),
+            stage_marks(records),
         )
         for code in languages
     ]
-
-
-def probe_charts(records: Sequence[RunRecord]) -> list[Chart]:
-    """Return random-copy accuracy and Copain exact match over tokens, runs overlaid."""
-    random_copy = line_chart(
-        "Random copy: accuracy",
-        "Higher is better. A sequence of random tokens is shown twice; the share of the "
-        "second showing that is predicted. It needs no language, only in-context learning.",
-        "accuracy",
-        _over_runs(records, "probe/random_copy/accuracy"),
-        _starts(records),
-        "percent",
-    )
-    series = _over_runs(records, "probe/copain/exact_match")
-    picker = [r for record in records for r in record.rows if r.name == "probe/copain/element_picker"]
-    if picker and any(s.points for s in series):
-        points = [replace(picker[-1], tokens=p.tokens) for s in series if s.points for p in (s.points[0], s.points[-1])]
-        series.append(Series("picking any element of the list", sorted(points, key=lambda p: p.tokens), None, 6))
-    copain = line_chart(
-        "Copain-style tasks: exact match",
-        "Higher is better. Mean of the tasks: find the pattern in a few examples and "
-        "apply it. A model that only picks an element of the list would score as the baseline does.",
-        "exact match",
-        series,
-        _starts(records),
-        "percent",
-    )
-    return [chart for chart in (random_copy, copain) if chart.rows]
 
 
 def shift_charts(records: Sequence[RunRecord]) -> list[Chart]:
@@ -102,7 +85,7 @@ def shift_charts(records: Sequence[RunRecord]) -> list[Chart]:
                 caption,
                 "relative distance",
                 series,
-                _starts([record]),
+                stage_marks([record]),
                 "small",
             )
         )
@@ -110,54 +93,57 @@ def shift_charts(records: Sequence[RunRecord]) -> list[Chart]:
 
 
 def training_charts(records: Sequence[RunRecord]) -> list[Chart]:
-    """Return training loss per corpus, the realised mix, and the learning rate."""
-    charts = [_loss_chart(records), *(_mix_chart(record, len(records) > 1) for record in records)]
-    rate = [replace(s, points=thin(s.points)) for s in _over_runs(records, "learning_rate")]
-    charts.append(
-        line_chart(
-            "Learning rate",
-            "As it was at each optimiser step.",
-            "learning rate",
-            rate,
-            _starts(records),
-            "small",
-        )
-    )
-    norm = [replace(s, points=thin(s.points)) for s in _over_runs(records, "gradient_norm")]
-    charts.append(
-        line_chart(
-            "Gradient norm",
-            "Before clipping. Spikes mean unstable steps.",
-            "norm",
-            norm,
-            _starts(records),
-            "small",
-        )
-    )
+    """Return training loss per corpus, the realised mix over the learning rate, and the gradient's norm."""
+    charts = [_loss_chart(records), *(_ribbon_chart(record, len(records) > 1) for record in records)]
+    if len(records) > 1:
+        charts.append(_thinned("Learning rate", "As it was at each optimiser step.", "learning_rate", records))
+    about = "Before clipping. Spikes mean unstable steps."
+    charts.append(_thinned("Gradient norm", about, "gradient_norm", records))
     return [chart for chart in charts if chart.rows]
+
+
+def _thinned(title: str, caption: str, name: str, records: Sequence[RunRecord]) -> Chart:
+    series = [replace(s, points=thin(s.points), base=None) for s in over_runs(records, name)]
+    return line_chart(title, caption, title.lower(), series, stage_marks(records), "small")
 
 
 def _loss_chart(records: Sequence[RunRecord]) -> Chart:
     series: list[Series] = []
-    for label, record in _labelled(records):
+    for label, record in labelled(records):
         for corpus in between(record.rows, "loss"):
             name = f"{label}, {corpus}" if len(records) > 1 else corpus
             series.append(Series(name, thin(curve(record.rows, "loss", corpus)), None, len(series)))
     caption = "Lower is better. Compare within one run: tokens differ between vocabularies. Points are means of steps."
-    return line_chart("Training loss", caption, "nats per token", series, _starts(records))
+    return line_chart("Training loss", caption, "nats per token", series, stage_marks(records))
 
 
-def _mix_chart(record: RunRecord, is_one_of_many: bool) -> Chart:
-    series = [
+def _ribbon_chart(record: RunRecord, is_one_of_many: bool) -> Chart:
+    """The mix as a ribbon, shares stacked to one so that the eye reads the mix, and the learning rate below it."""
+    shares = [
         Series(c, thin(curve(record.rows, "share", c)), None, i) for i, c in enumerate(between(record.rows, "share"))
     ]
-    title = "Mix of corpora" + (f", {record.name}" if is_one_of_many else "")
-    chart = line_chart(title, "Realised share of training tokens.", "share", series, _starts([record]), "percent")
-    # A ribbon: shares stacked to one, so that the eye reads the mix and not two mirrored lines.
+    rate = Series("learning rate", thin(curve(record.rows, "learning_rate")), None, _RATE_STYLE)
+    title = "Mix of corpora and learning rate" + (f", {record.name}" if is_one_of_many else "")
+    about = "Above: realised share of training tokens. Below: the learning rate at each step."
+    chart = line_chart(title, about, "share", shares, stage_marks([record]), "percent")
     for trace in chart.figure.data:
         trace.update(stackgroup="mix", mode="lines", line_shape="hv", fillcolor=transparent(trace.line.color, 0.55))
-    chart.figure.update_yaxes(range=[0, 1])
-    return chart
+    if not rate.points:
+        chart.figure.update_yaxes(range=[0, 1])
+        return chart
+    below = line_chart("", "", "learning rate", [rate], (), "small")
+    for trace in below.figure.data:
+        trace.update(yaxis="y2", mode="lines", fill="tozeroy", fillcolor=transparent(trace.line.color))
+        chart.figure.add_trace(trace)
+    chart.figure.update_layout(
+        height=360,
+        showlegend=True,
+        yaxis={"range": [0, 1], "domain": [0.42, 1]},
+        yaxis2={**below.figure.layout.yaxis.to_plotly_json(), "domain": [0, 0.32], "rangemode": "tozero",
+                "exponentformat": "power", "nticks": 4},
+        xaxis={"anchor": "y2"},
+    )  # fmt: skip
+    return replace(chart, rows=(*chart.rows, *below.rows))
 
 
 def fertility_chart(records: Sequence[RunRecord]) -> Chart | None:
@@ -166,7 +152,7 @@ def fertility_chart(records: Sequence[RunRecord]) -> Chart | None:
     if not languages:
         return None
     bars: dict[str, list[Measurement | None]] = {}
-    for label, record in _labelled(records):
+    for label, record in labelled(records):
         prefix = f"{label}, " if len(records) > 1 else ""
         for stage in ("base", "expanded"):
             bars[f"{prefix}{stage} tokenizer"] = [first_at(record.rows, stage, "fertility", c) for c in languages]
@@ -202,3 +188,36 @@ def fertility_chart(records: Sequence[RunRecord]) -> Chart | None:
         ("tokenizer", "language", "tokens per word"),
         rows,
     )
+
+
+def norm_chart(records: Sequence[RunRecord]) -> Chart | None:
+    """Return the median lengths of old and new rows of each matrix before training; None where they are not known."""
+    bars: dict[str, list[tuple[str, Measurement]]] = {}
+    for label, record in labelled(records):
+        for side in ("input", "output"):
+            for kind, words in _ROWS.items():
+                row = first_at(record.rows, "expanded", f"norm/{side}/{kind}")
+                if row:
+                    name = f"{label}, {side}" if len(records) > 1 else f"{side} matrix"
+                    bars.setdefault(words, []).append((name, row))
+    if not bars:
+        return None
+    figure = blank_figure("median length of a row")
+    figure.update_layout(barmode="group", bargap=0.45, hovermode="closest", showlegend=True)
+    figure.update_yaxes(rangemode="tozero")
+    for style, (words, found) in enumerate(bars.items()):
+        figure.add_trace(
+            go.Bar(
+                x=[chart_text(name) for name, _ in found],
+                y=[row.value for _, row in found],
+                name=words,
+                hovertemplate="%{y:.3f}",
+                marker={"color": COLOURS[style], "pattern": {"shape": ("", "/", ".")[style], "fillmode": "overlay"}},
+            )
+        )
+    rows = tuple((words, name, format_value(row.value)) for words, found in bars.items() for name, row in found)
+    caption = "Before training. New rows that are much longer than old ones take probability everywhere."
+    return Chart("Lengths of embedding rows", caption, figure, ("rows", "matrix", "median length"), rows)
+
+
+_ROWS = {"old": "old rows", "script": "old rows in the target's script", "new": "new rows"}

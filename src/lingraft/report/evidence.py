@@ -3,10 +3,14 @@
 from collections.abc import Sequence
 
 from lingraft.report.averaged import averaged_record
-from lingraft.report.blocks import Figures, measured_table, nothing, section, side_by_side, table
-from lingraft.report.charts import bits_per_byte_charts, probe_charts, shift_charts, training_charts
+from lingraft.report.blocks import Figures, Section, folded, measured_table, nothing, side_by_side, table
+from lingraft.report.charts import bits_per_byte_charts, shift_charts, training_charts
+from lingraft.report.conduct import checks_of, tasks_of
 from lingraft.report.escaping import Html, element, join
+from lingraft.report.layers import drift_charts, layer_charts
+from lingraft.report.leftovers import leftovers_of
 from lingraft.report.lenient import number_of
+from lingraft.report.probing import probes_of
 from lingraft.report.reading import RunRecord
 from lingraft.report.rows import format_value, last_trained
 from lingraft.report.summary import Finding, State, Summary, Verdict, summarise
@@ -33,16 +37,39 @@ def summary_of(record: RunRecord) -> Summary | None:
     return summarise(record.rows, record.source, record.target, record.recipe.total_tokens, failed, warned)
 
 
-def evidence_sections(records: Sequence[RunRecord], figures: Figures) -> list[Html]:
+def evidence_sections(records: Sequence[RunRecord], figures: Figures) -> list[Section]:
     """Return the sections from the summary to training, placing their charts among ``figures``."""
     return [
-        section("summary", "Summary", side_by_side(records, _summary)),
-        section("measured", "What was measured", _measured(records), _averaged(records), *map(_interpolation, records)),
-        section("bits-per-byte", "Bits per byte", _about_bits(), _charts(figures, bits_per_byte_charts(records))),
-        section("icl", "In-context learning", _charts(figures, probe_charts(records)), _tasks(records)),
-        section("shift", "Parameter shift", _charts(figures, shift_charts(records)), side_by_side(records, _shift)),
-        section("training", "Training", _charts(figures, training_charts(records))),
+        Section("summary", "Summary", side_by_side(records, _summary)),
+        Section(
+            "measured", "What was measured", join(_measured(records), _averaged(records), map(_interpolation, records))
+        ),
+        Section("bits-per-byte", "Bits per byte", _bits(records, figures)),
+        Section("icl", "In-context learning", probes_of(records, figures)),
+        Section("tasks", "Tasks", tasks_of(records, figures)),
+        Section("shift", "Weights and drift", _drift(records, figures)),
+        Section("checks", "Generation and alarms", checks_of(records, figures)),
+        Section("training", "Training", _charts(figures, training_charts(records))),
+        Section("other", "Other measurements", leftovers_of(records)),
     ]
+
+
+def _bits(records: Sequence[RunRecord], figures: Figures) -> Html:
+    others = "bits_per_byte/.*|nats_per_token|token_perplexity"
+    details = measured_table(records, others, "Bits per byte in other ways, and what was left out")
+    return join(_about_bits(), _charts(figures, bits_per_byte_charts(records)), folded("Details", details))
+
+
+def _drift(records: Sequence[RunRecord], figures: Figures) -> Html:
+    charts = [*shift_charts(records), *layer_charts(records), *drift_charts(records)]
+    mean = "shift/mean_l2|shift/mean_relative_l2|drift/[^/]+|drift/cka/[^/]+"
+    each = measured_table(records, "drift/(layer/.*|cka/[^/]+/.*)", "Drift layer by layer")
+    return join(
+        _charts(figures, charts),
+        side_by_side(records, _shift),
+        measured_table(records, mean, "How far the model has come from the base", quiet=True),
+        folded("Layer by layer", each) if "<table" in each else "",
+    )
 
 
 def _averaged(records: Sequence[RunRecord]) -> Html:
@@ -144,10 +171,6 @@ def _about_bits() -> Html:
     ))  # fmt: skip
 
 
-def _tasks(records: Sequence[RunRecord]) -> Html:
-    return measured_table(records, "probe/copain/[^/]+/.*", "Copain-style tasks, one by one")
-
-
 def _shift(record: RunRecord) -> Html:
     names = (r.name.split("/")[1] for r in record.rows if r.name.startswith("shift/") and r.name.count("/") == 2)
     kinds = list(dict.fromkeys(names))
@@ -155,7 +178,13 @@ def _shift(record: RunRecord) -> Html:
         return Html("")
     rows = []
     for kind in kinds:
-        pairs = (("relative_l2", "small"), ("cosine", "cosine"))
+        pairs = (("relative_l2", "small"), ("cosine", "cosine"), ("row_cosine", "cosine"), ("row_cosine_low", "cosine"))
         found = [(last_trained(record.rows, f"shift/{kind}/{name}"), unit) for name, unit in pairs]
         rows.append((kind.replace("_", " "), *(format_value(row.value, unit) if row else "—" for row, unit in found)))
-    return table("How far each kind of weight moved, at the end", ("kind", "relative distance", "cosine"), rows)
+    columns = ("kind", "relative distance", "cosine", "mean cosine of a row", "lowest twentieth of rows")
+    shown = [i for i in range(len(columns)) if any(row[i] != "—" for row in rows)]
+    return table(
+        "How far each kind of weight moved, at the end",
+        [columns[i] for i in shown],
+        [tuple(row[i] for i in shown) for row in rows],
+    )

@@ -29,7 +29,7 @@
     const ink = isDark ? "#e4e6ea" : "#22262b", faint = isDark ? "#363c45" : "#dfe3e8", paper = isDark ? "#1b1f25" : "#ffffff";
     copy.layout.font = { family: "system-ui, sans-serif", size: 13, color: ink };
     copy.layout.hoverlabel = Object.assign({}, copy.layout.hoverlabel, { bgcolor: paper, bordercolor: faint, font: { color: ink } });
-    for (const name of ["xaxis", "yaxis"]) {
+    for (const name of Object.keys(copy.layout).filter((key) => /^[xy]axis\d*$/.test(key))) {
       Object.assign(copy.layout[name], { gridcolor: faint, zerolinecolor: faint, linecolor: faint });
     }
     return copy;

@@ -10,7 +10,7 @@ from string import Template
 from plotly.offline import get_plotlyjs
 
 from lingraft.errors import RunFolderError
-from lingraft.report.blocks import Figures, section
+from lingraft.report.blocks import Figures, Section, section
 from lingraft.report.data import data_of
 from lingraft.report.escaping import Html, element, isolated, join, json_for_script
 from lingraft.report.evidence import evidence_sections
@@ -21,21 +21,6 @@ from lingraft.run import write_file
 from lingraft.version import __version__
 
 __all__ = ["render_page", "write_data_page", "write_report"]
-
-_CONTENTS = (
-    ("summary", "Summary"),
-    ("measured", "What was measured"),
-    ("bits-per-byte", "Bits per byte"),
-    ("icl", "In-context learning"),
-    ("shift", "Parameter shift"),
-    ("training", "Training"),
-    ("vocabulary", "Vocabulary"),
-    ("samples", "Samples"),
-    ("data", "Data"),
-    ("cost", "Cost"),
-    ("recipe", "Recipe"),
-)
-
 
 def write_report(run_folders: Sequence[Path], to: Path) -> Path:
     """Write one HTML page on one run, or on several side by side, and return its path.
@@ -73,12 +58,14 @@ def write_data_page(run_folder: Path, to: Path) -> Path:
 def render_page(records: Sequence[RunRecord]) -> str:
     """Return the page on runs that have been read."""
     figures = Figures()
-    sections = join(evidence_sections(records, figures), provenance_sections(records, figures))
+    parts = [*evidence_sections(records, figures), *provenance_sections(records, figures)]
+    parts = [part for part in parts if part.content]
+    sections = join(section(*part) for part in parts)
     # "</script" inside a script would end it; plotly has none, but a new version might.
     plotly, script = (
         text.replace("\r\n", "\n").replace("</script", "<\\/script") for text in (get_plotlyjs(), _part("page.js"))
     )
-    return _fill(_title(records), _header(records), _contents(), sections, figures, plotly=plotly, script=script)
+    return _fill(_title(records), _header(records), _contents(parts), sections, figures, plotly=plotly, script=script)
 
 
 def _fill(
@@ -130,5 +117,5 @@ def _subtitle(record: RunRecord, is_one_of_many: bool) -> Html:
     return element("p", name, isolated(base, "b"), way, class_="subtitle")
 
 
-def _contents() -> Html:
-    return element("ul", (element("li", element("a", title, href=f"#{name}")) for name, title in _CONTENTS))
+def _contents(parts: Sequence[Section]) -> Html:
+    return element("ul", (element("li", element("a", part.title, href=f"#{part.identifier}")) for part in parts))

@@ -6,15 +6,15 @@ from typing import Any
 from lingraft.recipe_file import differing_paths
 from lingraft.report.blocks import (
     Figures,
+    Section,
     code_block,
     definitions,
     measured_table,
     nothing,
-    section,
     side_by_side,
     table,
 )
-from lingraft.report.charts import fertility_chart
+from lingraft.report.charts import fertility_chart, norm_chart
 from lingraft.report.data import data_of
 from lingraft.report.escaping import Html, element, isolated, join, visible
 from lingraft.report.growth import curve_chart, gates_table, growth_facts
@@ -37,19 +37,19 @@ _SAMPLES_SHOWN = 20
 _CLIP = 600
 
 
-def provenance_sections(records: Sequence[RunRecord], figures: Figures) -> list[Html]:
+def provenance_sections(records: Sequence[RunRecord], figures: Figures) -> list[Section]:
     """Return the sections from the vocabulary to the recipe, placing their charts among ``figures``."""
     return [
-        section("vocabulary", "Vocabulary", _vocabulary(records, figures)),
-        section("samples", "Samples before and after", side_by_side(records, _samples)),
-        section("data", "Data", side_by_side(records, data_of)),
-        section("cost", "Cost and environment", side_by_side(records, _cost)),
-        section("recipe", "Recipe", _differences(records), side_by_side(records, _recipe)),
+        Section("vocabulary", "Vocabulary", _vocabulary(records, figures)),
+        Section("samples", "Samples before and after", side_by_side(records, _samples)),
+        Section("data", "Data", side_by_side(records, data_of)),
+        Section("cost", "Cost and environment", side_by_side(records, _cost)),
+        Section("recipe", "Recipe", join(_differences(records), side_by_side(records, _recipe))),
     ]
 
 
 def _vocabulary(records: Sequence[RunRecord], figures: Figures) -> Html:
-    charts = [chart for chart in (fertility_chart(records), curve_chart(records)) if chart]
+    charts = [chart for chart in (fertility_chart(records), curve_chart(records), norm_chart(records)) if chart]
     include = "fertility|tokens_per_(byte|character)|segmentation_drift.*|new_token_mass|new_token_nats"
     return join(
         figures.grid(charts) if charts else nothing("Fertility was not measured."),

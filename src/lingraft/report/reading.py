@@ -15,7 +15,7 @@ from lingraft.errors import LingraftError, MeasurementError
 from lingraft.measurement import Measurement, read_measurements
 from lingraft.recipe import Recipe
 from lingraft.report.lenient import mapping_of, mappings_of
-from lingraft.report.rows import UNTRAINED
+from lingraft.report.rows import UNTRAINED, Rows
 from lingraft.run import Run
 
 __all__ = ["RunRecord", "read_record"]
@@ -120,7 +120,7 @@ def read_record(folder: Path) -> RunRecord:
     """Return what a run folder tells; absent and damaged files are listed in ``missing``, never raised."""
     missing: list[str] = []
     recipe, text = _read_recipe(folder, missing)
-    rows = _read_rows(folder / "measurements.jsonl", missing)
+    rows = Rows(_read_rows(folder / "measurements.jsonl", missing))
     environment, expansion, gates, samples = (_read_part(folder, part, missing) for part in _PARTS)
     corpora = _read_corpora(folder / "corpora", missing)
     steps = {name: mapping_of(_read_optional(folder, f"steps/{name}.json", missing).get("record")) for name in _STEPS}

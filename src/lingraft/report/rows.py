@@ -3,14 +3,16 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 from lingraft.measurement import Measurement
+from lingraft.report.metrics import Metric, metric_of
 
 __all__ = [
     "UNTRAINED",
     "MeasuredRow",
-    "Metric",
+    "Rows",
     "between",
     "curve",
     "first_at",
@@ -19,7 +21,8 @@ __all__ = [
     "language_name",
     "last_trained",
     "measured_rows",
-    "metric_of",
+    "names_of",
+    "rows_named",
     "stage_starts",
     "thin",
 ]
@@ -42,61 +45,10 @@ UNTRAINED = ("base", "expanded", "bakeoff", "interpolated")
 
 
 @dataclass(frozen=True)
-class Metric:
-    """How a measurement is called and written.
-
-    Attributes:
-        pattern: a regular expression over the whole name of the measurement.
-        label: plain words; ``{0}`` is the first group of the pattern.
-        unit: ``number``, ``percent`` (a fraction in [0, 1], shown times 100) or ``small`` (significant
-            digits).
-        better: ``lower``, ``higher``, or empty where neither is better by itself.
-    """
-
-    pattern: str
-    label: str
-    unit: str = "number"
-    better: str = ""
-
-
-_METRICS = (
-    Metric("bits_per_byte", "bits per byte", better="lower"),
-    Metric("probe/random_copy/accuracy", "random copy: accuracy", "percent", "higher"),
-    Metric("probe/random_copy/nll_drop", "random copy: drop in nats on the second time", better="higher"),
-    Metric("probe/copain/exact_match", "Copain: exact match, mean of tasks", "percent", "higher"),
-    Metric("probe/copain/validity", "Copain: answers that are an element", "percent", "higher"),
-    Metric("probe/copain/element_picker", "Copain: picking any element (baseline)", "percent"),
-    Metric("probe/copain/([^/]+)/exact_match", "{0}: exact match", "percent", "higher"),
-    Metric("probe/copain/([^/]+)/choice_accuracy", "{0}: choice accuracy", "percent", "higher"),
-    Metric("probe/copain/([^/]+)/validity", "{0}: validity", "percent", "higher"),
-    Metric("fertility", "fertility (tokens per word)", better="lower"),
-    Metric("tokens_per_byte", "tokens per byte", better="lower"),
-    Metric("segmentation_drift", "held-out documents whose tokens changed", "percent"),
-    Metric("new_token_nats", "nats per new token", better="lower"),
-    Metric("new_token_mass", "probability on new tokens", "small"),
-    Metric("norm/([^/]+)/old", "{0} rows: median norm of the old ones"),
-    Metric("norm/([^/]+)/script", "{0} rows: median norm of old ones in the target's script"),
-    Metric("norm/([^/]+)/new", "{0} rows: median norm of the new ones"),
-    Metric("segmentation_drift/tokens", "held-out tokens that changed", "small"),
-    Metric("tokens_per_character", "tokens per character", better="lower"),
-    Metric("nats_per_token", "nats per token (not comparable between tokenizers)"),
-    Metric("shift/mean_l2", "mean distance per tensor from the start", "small"),
-    Metric("shift/(.+)/relative_l2", "{0}: relative distance", "small"),
-    Metric("shift/(.+)/cosine", "{0}: cosine with the start", "cosine"),
-    Metric("bits_per_byte/dead_mass", "probability on padding rows", "small", "lower"),
-    Metric("bits_per_byte/full_window", "bits per byte of whole documents", better="lower"),
-    Metric("bits_per_byte/per_character", "bits per character", better="lower"),
-    Metric("bits_per_byte/per_word", "bits per word", better="lower"),
-    Metric("bits_per_byte/with_end", "bits per byte, ends of documents scored too", better="lower"),
-    Metric("token_perplexity", "perplexity per token (the tokenizer is the base's)", better="lower"),
-    Metric("bits_per_byte/lossy_documents", "documents left out as not reversible", "count"),
-)
-
-
-@dataclass(frozen=True)
 class MeasuredRow:
     """One line of a table: a metric in a language, at the base, after expansion, and last in training."""
 
+    name: str
     metric: Metric
     label: str
     language: str | None
@@ -116,8 +68,11 @@ class MeasuredRow:
 
     @property
     def change(self) -> str:
-        """The change from the base to the latest, in percent or percentage points; empty without both."""
-        if self.base is None or self.after is None:
+        """The change from the base to the latest, in percent or percentage points; empty without both.
+
+        A number per token has none: the base counts in tokens of another size.
+        """
+        if self.base is None or self.after is None or self.metric.per_token:
             return ""
         return format_change(self.base.value, self.after.value, self.metric.unit)
 
@@ -128,27 +83,51 @@ def language_name(code: str) -> str:
     return f"{name} ({code})" if name else code
 
 
+class Rows(tuple[Measurement, ...]):
+    """Rows in the order made, found by name without a look at all the others."""
+
+    @cached_property
+    def named(self) -> dict[tuple[str, str | None], list[Measurement]]:
+        """Name and language → rows, in the order in which the names came first."""
+        found: dict[tuple[str, str | None], list[Measurement]] = {}
+        for row in self:
+            found.setdefault((row.name, row.language), []).append(row)
+        return found
+
+
+def names_of(rows: Sequence[Measurement]) -> list[tuple[str, str | None]]:
+    """Return every name with the language it is about, in the order in which they came first."""
+    return list(rows.named if isinstance(rows, Rows) else dict.fromkeys((r.name, r.language) for r in rows))
+
+
+def rows_named(rows: Iterable[Measurement], name: str, language: str | None = None) -> list[Measurement]:
+    """Return the rows of a name and language in the order made."""
+    if isinstance(rows, Rows):
+        return rows.named.get((name, language), [])
+    return [r for r in rows if r.name == name and r.language == language]
+
+
 def first_at(rows: Iterable[Measurement], stage: str, name: str, language: str | None = None) -> Measurement | None:
     """Return the last row made at a stage for a name and language, or None."""
-    found = [r for r in rows if r.stage == stage and r.name == name and r.language == language]
+    found = [r for r in rows_named(rows, name, language) if r.stage == stage]
     return found[-1] if found else None
 
 
 def last_trained(rows: Iterable[Measurement], name: str, language: str | None = None) -> Measurement | None:
     """Return the row with the most tokens that was made in training, the later one of equals, or None."""
-    found = [r for r in rows if r.stage not in UNTRAINED and r.name == name and r.language == language]
+    found = [r for r in rows_named(rows, name, language) if r.stage not in UNTRAINED]
     return max(enumerate(found), key=lambda pair: (pair[1].tokens, pair[0]))[1] if found else None
 
 
 def curve(rows: Iterable[Measurement], name: str, language: str | None = None) -> list[Measurement]:
     """Return the rows of a quantity over tokens, the expanded model first and the base left out."""
-    found = {r.tokens: r for r in rows if r.stage != "base" and r.name == name and r.language == language}
+    found = {r.tokens: r for r in rows_named(rows, name, language) if r.stage != "base"}
     return [found[tokens] for tokens in sorted(found)]
 
 
-def between(rows: Iterable[Measurement], name: str) -> list[str]:
+def between(rows: Sequence[Measurement], name: str) -> list[str]:
     """Return the languages (or corpora) that a quantity was measured for, in the order they came."""
-    return list(dict.fromkeys(r.language for r in rows if r.name == name and r.language))
+    return [language for each, language in names_of(rows) if each == name and language]
 
 
 def thin(points: Sequence[Measurement], limit: int = 200) -> list[Measurement]:
@@ -183,30 +162,22 @@ def stage_starts(rows: Iterable[Measurement], stages: Sequence[str]) -> list[tup
     return list(zip(begun, [0, *(ends[stage] for stage in begun)], strict=False))
 
 
-def metric_of(name: str) -> Metric | None:
-    """Return how a measurement is called and written; None for one that belongs on a curve only."""
-    return next((metric for metric in _METRICS if re.fullmatch(metric.pattern, name)), None)
-
-
 def measured_rows(rows: Sequence[Measurement], include: str) -> list[MeasuredRow]:
-    """Return table lines for the names that match a regular expression, in the order of the metrics above.
+    """Return table lines for the names that match a regular expression, in the order of the metrics.
 
-    A name that no metric knows is left out: it is shown on a curve or belongs to the cost.
+    What training itself tells at every step is left out: it is drawn as curves, or belongs to the cost.
     """
-    keys = dict.fromkeys((r.name, r.language) for r in rows if re.fullmatch(include, r.name))
-    lines = [_measured(rows, name, language) for name, language in keys if metric_of(name)]
-    return sorted(lines, key=lambda line: _METRICS.index(line.metric))
+    pattern = re.compile(include)
+    keys = [(name, language) for name, language in names_of(rows) if pattern.fullmatch(name)]
+    lines = [_measured(rows, name, language, metric) for name, language in keys if (metric := metric_of(name))]
+    return sorted(lines, key=lambda line: line.metric.place)
 
 
-def _measured(rows: Sequence[Measurement], name: str, language: str | None) -> MeasuredRow:
-    metric = metric_of(name)
-    if metric is None:
-        raise ValueError(f"{name}: no metric of that name")
-    match = re.fullmatch(metric.pattern, name)
-    groups = [group.replace("_", " ") for group in match.groups()] if match else []
+def _measured(rows: Sequence[Measurement], name: str, language: str | None, metric: Metric) -> MeasuredRow:
     return MeasuredRow(
+        name,
         metric,
-        metric.label.format(*groups),
+        metric.words(name),
         language,
         first_at(rows, "base", name, language),
         first_at(rows, "expanded", name, language),
@@ -223,7 +194,9 @@ def format_value(value: int | float, unit: str = "number") -> str:
     if unit == "cosine":
         return f"{value:.5f}"
     if unit == "small":
-        return f"{value:.3g}"
+        return f"{value:.3g}".replace("-", "−", 1) if value < 0 else f"{value:.3g}"
+    if unit == "signed":
+        return f"{value:+,.3f}".replace("-", "−")
     return f"{value:,.3f}".replace("-", "−")
 
 
@@ -231,7 +204,7 @@ def format_change(before: int | float, after: int | float, unit: str = "number")
     """Return a signed change: percentage points for shares, percent of the first value for the rest."""
     if unit == "percent":
         return _signed(100 * (after - before)) + " points"
-    if before == 0 or unit in ("count", "cosine", "small"):
+    if before == 0 or unit in ("count", "cosine", "small", "signed"):
         return ""
     return _signed(100 * (after / before - 1)) + " %"
 

@@ -20,6 +20,15 @@ BIDI = "safe\u202egnp.exe\u2066\u061c\u200f"
 ANSI = "\x1b[31mred\x1b[0m\x07\x9b\x00"
 HOSTILE = f"{SCRIPT}{ATTRIBUTE}{IMAGE}{CLOSING}{BIDI}{ANSI}\u2028 $x {{y}} %{{z}} | `code` [a](javascript:1)"
 
+HOSTILE_NAMES = (
+    "probe/{0}/exact_match", "probe/{0}/{0}/exact_match", "probe/{0}/k1/exact_match", "probe/{0}/k3/exact_match",
+    "probe/{0}/shuffled/k3/exact_match", "probe/{0}/prompts_tokenised_differently", "probe/{0}/chance",
+    "probe/copain/baseline/{0}", "task/{0}/acc", "label_perplexity/{0}/gold", "generation/{0}/target_share", "alarm/{0}",
+    "drift/{0}", "drift/cka/source/layer/{0}", "drift/cka/source/layer/3", "shift/{0}/relative_l2",
+    "shift/layer/1/{0}/relative_l2", "averaged/{0}", "{0}",
+)  # fmt: skip
+MOMENTS = (("base", 0), ("expanded", 0), ("continued-pretraining", 3), ("continued-pretraining", 5), (HOSTILE, 7))
+
 KINDS = ("embeddings_old", "embeddings_new", "attention", "mlp", "norm")
 TASKS = ("max", "min", "median", "odd_one", "even_one", "first_character", "last_character")
 
@@ -98,6 +107,83 @@ def _training(target: str, steps: int, source_rise: float) -> Iterator[Measureme
     yield Measurement("continued-pretraining", steps * 1024, "bits_per_byte/dead_mass", 3e-9, target)
     for phase, seconds in (("corpora", 12.5), ("vocabulary", 40.2), ("training", 365.0), ("measuring", 92.3)):
         yield Measurement("continued-pretraining", steps * 1024, f"seconds/{phase}", seconds)
+
+
+LADDERS = ("associative_recall", "arbitrary_labels", "position", "flipped_labels", "constant_offset", "sort")
+LAYERS = 6
+
+
+def _share(stage: str, tokens: int, name: str, value: float, half: float = 0.04, count: int = 300) -> Measurement:
+    return Measurement(stage, tokens, name, value, None, value - half, value + half, count)
+
+
+def _ladders(stage: str, tokens: int, lost: float) -> Iterator[Measurement]:
+    """What each rung of the ladder scored; of the model after training 5 points less."""
+    for number, name in enumerate(LADDERS):
+        for k in (0, 1, 3, 8, 16):
+            value = 0.2 + 0.1 * math.log2(1 + k) + 0.02 * number - lost
+            yield _share(stage, tokens, f"probe/{name}/k{k}/exact_match", value)
+            yield _share(stage, tokens, f"probe/{name}/k{k}/validity", 0.9)
+            yield Measurement(stage, tokens, f"probe/{name}/k{k}/chance", 0.2)
+            if k:
+                yield _share(stage, tokens, f"probe/{name}/shuffled/k{k}/exact_match", 0.25)
+        yield _share(stage, tokens, f"probe/{name}/auc", 0.45 - lost)
+        yield _share(stage, tokens, f"probe/{name}/icl_gain", 0.2 - lost)
+
+
+def _heavy(stage: str, tokens: int, lost: float) -> Iterator[Measurement]:
+    """What is measured of the base model and at the end of a stage only."""
+    yield from _ladders(stage, tokens, lost)
+    for rule, value in (("first", 0.325), ("last", 0.317), ("repeat_last", 0.027), ("majority_place", 0.342)):
+        yield Measurement(stage, tokens, f"probe/copain/baseline/{rule}", value)
+    for task in TASKS:
+        yield _share(stage, tokens, f"probe/copain/{task}/validity", 0.97, 0.02)
+        yield _share(stage, tokens, f"probe/copain/{task}/choice_accuracy", 0.42 - lost, 0.08)
+        yield _share(stage, tokens, f"probe/copain/5-shot-arrow/{task}/exact_match", 0.41 - lost, 0.08)
+    yield _share(stage, tokens, "probe/copain/5-shot-arrow/exact_match", 0.41 - lost)
+    for task, value in (("xstorycloze_eu", 0.58), ("belebele_eus_Latn", 0.31)):
+        yield _share(stage, tokens, f"task/{task}/acc", value + lost, 0.03, 1511)
+        yield _share(stage, tokens, f"task/{task}/acc_norm", value + lost + 0.02, 0.03, 1511)
+        yield Measurement(stage, tokens, f"label_perplexity/{task}/gold", 5.1 + 9 * lost, None, 4.9, 5.9, 1511)
+        yield Measurement(stage, tokens, f"label_perplexity/{task}/all", 6.2 + 9 * lost, None, 5.9, 7.1, 1511)
+    for style, value in (("base", 0.2), ("question", 0.1)):
+        yield Measurement(stage, tokens, f"generation/{style}/target_share", value + 12 * lost, None, None, None, 40)
+        yield Measurement(stage, tokens, f"generation/{style}/repetition", 0.08, None, None, None, 40)
+        yield Measurement(stage, tokens, f"generation/{style}/new_tokens", 210 if lost else 0, None, None, None, 40)
+
+
+def _far(stage: str, tokens: int, done: float) -> Iterator[Measurement]:
+    """How far the weights of each layer moved, and what else is known of the drift."""
+    for layer in range(LAYERS):
+        for kind, scale in (("attention", 1.0), ("mlp", 1.4), ("norm", 0.2)):
+            yield Measurement(
+                stage, tokens, f"shift/layer/{layer}/{kind}/relative_l2", 0.002 * scale * (1 + layer) * done**0.5
+            )
+        yield Measurement(
+            stage, tokens, f"drift/cka/source/layer/{layer}", 1 - 0.01 * layer * done, None, None, None, 960
+        )
+        yield Measurement(stage, tokens, f"drift/layer/{layer}/mlp.up_proj/stable_rank", 3.5 + layer)
+    yield Measurement(stage, tokens, "drift/cka/source", 1 - 0.03 * done, None, None, None, 960)
+    yield Measurement(stage, tokens, "drift/kl", 0.06 * done, "en", 0.05 * done, 0.07 * done, 960)
+    yield Measurement(stage, tokens, "drift/intruder_share", 0.05 * done, None, None, None, 40)
+    yield Measurement(stage, tokens, "something/nobody_drew", 4.25 * done)
+
+
+def write_everything(folder: Path, name: str = "everything", source_rise: float = 0.012, lost: float = 0.05) -> Path:
+    """Write a finished run folder in which everything that can be measured was."""
+    write_run(folder, name, source_rise=source_rise)
+    last = "continued-pretraining"
+    rows = [*_heavy("base", 0, 0.0), *_heavy("embeddings-only", 20_480, lost / 2), *_heavy(last, 102_400, lost)]
+    for tokens, done in ((20_480, 0.2), (61_440, 0.6), (102_400, 1.0)):
+        rows += _far("embeddings-only" if tokens == 20_480 else last, tokens, done)
+    rows.append(Measurement("expanded", 0, "probe/copain/prompts_tokenised_differently", 0, None, None, None, 2100))
+    rows.append(Measurement("expanded", 0, "probe/sort/prompts_tokenised_differently", 12, None, None, None, 300))
+    rows += [Measurement("expanded", 0, f"probe/sort/prompts_tokens_{which}", n) for which, n in
+             (("base", 9100), ("adapted", 9044))]  # fmt: skip
+    rows.append(Measurement(last, 61_440, "alarm/forgetting/source", 0.06))
+    rows += [_bits(last, 102_400, "eu", 1.40), Measurement(last, 102_400, "averaged/bits_per_byte", 1.39, "eu")]
+    write_measurements(folder / "measurements.jsonl", rows)
+    return folder
 
 
 def _write_json(path: Path, value: Any) -> None:
@@ -180,6 +266,11 @@ def other_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_run(tmp_path_factory.mktemp("runs") / "no-replay", "without-replay", share=1.0, source_rise=0.2)
 
 
+@pytest.fixture(scope="session")
+def everything_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_everything(tmp_path_factory.mktemp("runs") / "everything")
+
+
 @pytest.fixture
 def unfinished_run(tmp_path: Path) -> Path:
     """Killed in the first stage: a recipe, measurements with a torn last line, nothing else."""
@@ -202,6 +293,10 @@ def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             Measurement(HOSTILE, 9, "bits_per_byte", 1.1, HOSTILE),
             Measurement(HOSTILE, 9, "loss", 1.1, HOSTILE), Measurement(HOSTILE, 9, f"seconds/{HOSTILE}", 1.1),
             Measurement("base", 0, f"probe/copain/{HOSTILE.replace('/', '')}/exact_match", 0.3)]  # fmt: skip
+    name = HOSTILE.replace("/", "")
+    for shape in HOSTILE_NAMES:
+        rows += [Measurement(stage, t, shape.format(name), 0.3, HOSTILE, 0.2, 0.4, 9) for stage, t in MOMENTS]
+        rows += [Measurement(stage, t, shape.format(name), 0.3, None, 0.2, 0.4, 9) for stage, t in MOMENTS]
     write_measurements(folder / "measurements.jsonl", rows)
     _write_vocabulary(folder, [HOSTILE, " <b>", "\u202e", "مرحبا", "�"], HOSTILE)
     _write_corpus(folder, "ar", HOSTILE, HOSTILE)

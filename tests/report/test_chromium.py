@@ -133,7 +133,7 @@ def two_runs(finished_run: Path, other_run: Path, tmp_path_factory: pytest.TempP
 
 
 UNDRAWN = """[...document.querySelectorAll('[data-figure]')].filter(box => !box.querySelector(
-    'svg .scatterlayer path.js-line, svg .barlayer path, svg .scatterlayer path.point'
+    'svg .scatterlayer path.js-line, svg .barlayer path, svg .scatterlayer path.point, svg .heatmaplayer image'
     )).map(box => box.ariaLabel)"""
 OVERFLOW = "document.documentElement.scrollWidth - window.innerWidth"
 
@@ -161,6 +161,18 @@ def test_two_runs_fit_the_width_and_overlay(browser: Browser, two_runs: Path, wi
     assert "smollm2-basque" in legend
     assert "without-replay" in legend
     assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("width", [400, 1600])
+def test_a_run_with_everything_measured_is_drawn_and_fits(
+    browser: Browser, everything_run: Path, finished_run: Path, tmp_path: Path, width: int
+) -> None:
+    for runs in ([everything_run], [finished_run, everything_run]):
+        browser.show(write_report(runs, tmp_path / "report.html"), width)
+        assert browser.evaluate(OVERFLOW) <= 0
+        assert browser.evaluate(UNDRAWN) == []
+        assert browser.complaints() == []
+    assert browser.evaluate("document.querySelectorAll('#shift .heatmaplayer image').length") == 1
 
 
 def test_pointing_at_a_chart_shows_its_value(browser: Browser, page: Path) -> None:

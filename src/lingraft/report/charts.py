@@ -36,11 +36,12 @@ _SHIFT_KINDS = (
 
 
 def labelled(records: Sequence[RunRecord]) -> list[tuple[str, RunRecord]]:
+    """Return each run with what a line of it is called: its name where there are several."""
     return [(record.name if len(records) > 1 else "adapted model", record) for record in records]
 
 
 def over_runs(records: Sequence[RunRecord], name: str, language: str | None = None) -> list[Series]:
-    """One line per run, since a quantity is compared between runs more often than within one."""
+    """Return one line per run, since a quantity is compared between runs more often than within one."""
     return [
         Series(label, curve(record.rows, name, language), first_at(record.rows, "base", name, language), style)
         for style, (label, record) in enumerate(labelled(records))

@@ -18,6 +18,7 @@ __all__ = ["alarm_name", "alarms_in", "checks_of", "tasks_of"]
 
 _TASK_SCORES = ("acc", "acc_norm", "acc_bytes", "exact_match", "accuracy", "f1")
 _ALARMS_SHOWN = 50
+_MOMENTS = 3
 
 
 def tasks_of(records: Sequence[RunRecord], figures: Figures) -> Html:
@@ -26,7 +27,7 @@ def tasks_of(records: Sequence[RunRecord], figures: Figures) -> Html:
     labels = measured_table(records, "label_perplexity/.*", "Perplexity of labels under their prompts", quiet=True)
     if not tasks and not labels:
         return Html("")
-    charts = _charts(records, "task/.*", _TASK_SCORES) + _charts(records, "label_perplexity/.*", ("gold", "all"))
+    charts = _charts(records, "task/.*", _TASK_SCORES) + _charts(records, "label_perplexity/.*", ("gold",))
     about = (
         "Scores of tasks have the names that the evaluation gives them: acc is the share of items whose right answer "
         "is the most probable, acc_norm the same with the log-probability divided by characters, acc_bytes by bytes. "
@@ -39,21 +40,22 @@ def checks_of(records: Sequence[RunRecord], figures: Figures) -> Html:
     """Return what the model writes, and the alarms; nothing where neither was watched."""
     wrote = measured_table(records, "generation/.*", "What the model writes on its own", quiet=True)
     alarms = [each for record in records if (each := _alarms(record, len(records) > 1))]
-    watched = measured_table(records, "alarm/.*/.*", "What the alarm watched", quiet=True)
-    if not (wrote or alarms or watched):
+    if not (wrote or alarms):
         return Html("")
     charts = _charts(records, "generation/.*", ("target_share", "in_target", "repetition"))
-    silent = "" if alarms or not watched else element("p", "No alarm was raised.")
-    return join(alarms, silent, figures.grid(charts), wrote, watched)
+    silent = "" if alarms else element("p", "No alarm was raised in training.")
+    return join(alarms, silent, figures.grid(charts), wrote)
 
 
 def _charts(records: Sequence[RunRecord], pattern: str, scores: Sequence[str]) -> list[Chart]:
-    """Return a chart for each quantity whose last part is one of the scores and that was measured in training twice."""
+    """Return a chart for each thing that has one of the scores, by the first it has; none of fewer than 3 moments."""
     keys = dict.fromkeys(key for record in records for key in names_of(record.rows) if re.fullmatch(pattern, key[0]))
+    ranked = [key for score in scores for key in keys if key[0].rpartition("/")[2] == score]
+    chosen = {(name.rpartition("/")[0], language): (name, language) for name, language in reversed(ranked)}
     charts = []
-    for name, language in keys:
+    for name, language in reversed(chosen.values()):
         metric, series = metric_of(name), over_runs(records, name, language)
-        if metric is None or name.rpartition("/")[2] not in scores or max(len(s.points) for s in series) < 2:
+        if metric is None or max(len(s.points) for s in series) < _MOMENTS:
             continue
         of = f", {language_name(language)}" if language else ""
         title = shown(metric.words(name), 80) + of
@@ -63,8 +65,8 @@ def _charts(records: Sequence[RunRecord], pattern: str, scores: Sequence[str]) -
 
 
 def alarms_in(record: RunRecord) -> list[Measurement]:
-    """Return the alarms that were raised in training, in the order in which they were: rows ``alarm/KIND`` not 0."""
-    rows = (row for row in record.rows if re.fullmatch(r"alarm/[^/]+", row.name) and row.stage not in UNTRAINED)
+    """Return the alarms that were raised in training, in the order in which they were: rows ``alarm/…`` not 0."""
+    rows = (row for row in record.rows if re.fullmatch("alarm/.+", row.name) and row.stage not in UNTRAINED)
     return [row for row in rows if row.value]
 
 
@@ -75,10 +77,10 @@ def alarm_name(row: Measurement) -> str:
 
 
 _ALARMS = {
-    "icl": "in-context learning fell",
-    "source": "source text got more expensive",
-    "source_bits": "source text got more expensive",
-    "shift": "weights moved far",
+    "forgetting/icl": "forgetting: in-context learning fell by this share",
+    "forgetting/source": "forgetting: source text costs this much more",
+    "forgetting/shift": "forgetting: weights moved this far",
+    "forgetting/accepted": "the alarms of this moment were accepted",
     "loss": "the loss leapt",
     "norm": "the gradient's norm leapt",
 }

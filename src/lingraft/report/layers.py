@@ -57,7 +57,11 @@ def _heat_map(record: RunRecord, cells: dict[tuple[int, str], Measurement], top:
             zmax=top or 1,
             xgap=1,
             ygap=2,
-            colorbar={"title": {"text": "‖θ − θ₀‖ / ‖θ₀‖", "side": "right"}, "thickness": 12, "exponentformat": "power"},
+            colorbar={
+                "title": {"text": "‖θ − θ₀‖ / ‖θ₀‖", "side": "right"},
+                "thickness": 12,
+                "exponentformat": "power",
+            },
         )
     )
     figure.update_layout(hovermode="closest", height=110 + 52 * len(kinds))

@@ -24,4 +24,6 @@ def leftovers_of(records: Sequence[RunRecord]) -> Html:
     """Return a table of what has no place elsewhere; nothing where there is no such thing."""
     rest = [replace(r, rows=Rows(row for row in r.rows if not _SHOWN.fullmatch(row.name))) for r in records]
     found = measured_table(rest, ".*", "Measurements by their names, as they were written", quiet=True)
-    return join(element("p", "What was measured besides, under the names it was written with."), found) if found else found
+    return (
+        join(element("p", "What was measured besides, under the names it was written with."), found) if found else found
+    )

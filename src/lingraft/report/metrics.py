@@ -85,13 +85,11 @@ _LISTED = (
     Metric("bits_per_byte/lossy_documents", "documents left out as not reversible", "count"),
     Metric("bits_per_byte/(.+)", "bits per byte: {0}", better="lower"),
 )
-_METRICS = tuple(
-    Metric(m.pattern, m.label, m.unit, m.better, m.per_token, place) for place, m in enumerate(_LISTED)
-)
+_METRICS = tuple(Metric(m.pattern, m.label, m.unit, m.better, m.per_token, place) for place, m in enumerate(_LISTED))
 
 # By the last part of a name that is not listed: what kind of number it is.
 _KINDS = (
-    ("accuracy|acc|acc_norm|acc_bytes|exact_match|em|validity|choice_accuracy|f1|.*_accuracy", "percent", "higher"),
+    ("accuracy|auc|acc|acc_norm|acc_bytes|exact_match|em|validity|choice_accuracy|f1|.*_accuracy", "percent", "higher"),
     (".*gain", "signed", "higher"),
     (".*share|.*_rate|.*coverage|empty|finished", "percent", ""),
     ("element_picker|chance|baseline|first|last|middle|repeat_last|majority_place", "percent", ""),
@@ -118,5 +116,36 @@ def metric_of(name: str) -> Metric | None:
     last = name.rpartition("/")[2]
     unit, better = next(((unit, better) for kind, unit, better in _KINDS if re.fullmatch(kind, last)), ("small", ""))
     # Braces of a hostile name would be read as places to fill in.
-    label = name.replace("_", " ").replace("/", ", ").replace("{", "{{").replace("}", "}}")
+    label = _in_words(name).replace("{", "{{").replace("}", "}}")
     return Metric(re.escape(name), label, unit, better, place=len(_METRICS))
+
+
+def _in_words(name: str) -> str:
+    """Return a name's parts in words: ``probe/position/auc`` is ``position: area over demonstrations``."""
+    kind, *parts = name.split("/")
+    if kind == "averaged" and parts:
+        return f"averaged weights, {_in_words('/'.join(parts))}"
+    if kind not in _FAMILIES or len(parts) < 2:
+        return name.replace("_", " ").replace("/", ", ")
+    *places, last = parts
+    where = ", ".join(places).replace("_", " ")
+    return f"{where}: {_FAMILIES[kind]}{_SCORES.get(last, last.replace('_', ' '))}"
+
+
+_FAMILIES = {
+    "probe": "",
+    "task": "",
+    "label_perplexity": "perplexity of labels, ",
+    "generation": "",
+    "drift": "drift, ",
+}
+_SCORES = {
+    "auc": "area over log₂ of demonstrations",
+    "icl_gain": "gain by true demonstrations over exchanged ones",
+    "gold": "of the right one",
+    "all": "of all",
+    "target_share": "share of output in the target language",
+    "acc": "acc",
+    "acc_norm": "acc_norm (by characters)",
+    "acc_bytes": "acc_bytes (by bytes)",
+}

@@ -22,6 +22,7 @@ from lingraft.version import __version__
 
 __all__ = ["render_page", "write_data_page", "write_report"]
 
+
 def write_report(run_folders: Sequence[Path], to: Path) -> Path:
     """Write one HTML page on one run, or on several side by side, and return its path.
 

@@ -8,18 +8,20 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from lingraft.measurement import Measurement
-from lingraft.report.blocks import Figures, nothing, side_by_side, table
-from lingraft.report.charts import over_runs, stage_marks
+from lingraft.report.blocks import Figures, folded, measured_table, nothing, side_by_side, table
+from lingraft.report.charts import labelled, over_runs, stage_marks
 from lingraft.report.drawing import COLOURS, DASHES, Chart, Series, blank_figure, line_chart
 from lingraft.report.escaping import Html, chart_text, element, isolated, join
 from lingraft.report.lenient import shown
 from lingraft.report.metrics import metric_of
 from lingraft.report.reading import RunRecord
-from lingraft.report.rows import first_at, format_change, format_value, last_trained, names_of
+from lingraft.report.rows import curve, first_at, format_change, format_value, last_trained, names_of
 
 __all__ = ["probes_of"]
 
-_HEADLINES = ("exact_match", "accuracy", "choice_accuracy", "gain", "auc")
+_HEADLINES = ("exact_match", "accuracy", "auc", "choice_accuracy", "token_accuracy", "icl_gain")
+_OVERVIEW = f"probe/[^/]+/({'|'.join(_HEADLINES)}|validity)"
+_GATE = re.compile(r"probe/([^/]+)/prompts_tokenised_differently")
 _CHANCE = re.compile(r"(.*/)?(chance|element_picker|baseline/[^/]+)")
 _SHOTS = re.compile(r"(?:k|shots)?[-_=]?([0-9]{1,4})(?:[-_]?shots?)?")
 
@@ -52,8 +54,18 @@ def probes_of(records: Sequence[RunRecord], figures: Figures) -> Html:
         return nothing("No probe was measured yet, so there is nothing to draw.")
     probes = list(dict.fromkeys(name.probe for name in names))
     charts = [chart for chart in _curves(records, names) if chart.rows]
-    parts = [_probe(records, probe, [n for n in names if n.probe == probe], figures) for probe in probes]
-    return join(_gate(records), figures.grid(charts), parts)
+    parts = [_probe(records, probe, [n for n in names if n.probe == probe]) for probe in probes]
+    overview = measured_table(records, _OVERVIEW, "Probes at a glance", quiet=True)
+    ladders = [chart for probe in probes for chart in _ladders(records, [n for n in names if n.probe == probe])]
+    climbs = join(element("h3", "Over more and more demonstrations"), element("p", _CLIMB), figures.grid(ladders))
+    return join(_gate(records), figures.grid(charts), overview, climbs if ladders else "", parts)
+
+
+_CLIMB = (
+    "Higher is better. A model that learns in context climbs with the number of demonstrations. With the answers of "
+    "demonstrations exchanged there is nothing to learn from their pairing: the distance to that line is learned in "
+    "context."
+)
 
 
 def _names(records: Sequence[RunRecord]) -> list[str]:
@@ -61,45 +73,47 @@ def _names(records: Sequence[RunRecord]) -> list[str]:
 
 
 def _gate(records: Sequence[RunRecord]) -> Html:
-    """Say where prompts tokenise otherwise than before: what a probe then scores is not the same question."""
-    found = []
+    """Say where prompts are other tokens than before: what a probe then scores is not the same question."""
+    found, is_asked = [], False
     for record in records:
         for name, language in names_of(record.rows):
-            if not re.fullmatch(r"probe/.*(tokenizer_gate|prompts_changed|changed_prompts|prompts_differ)", name):
-                continue
-            row = last_trained(record.rows, name, language) or first_at(record.rows, "expanded", name, language)
-            if row and row.value:
-                found.append((record.name, shown(name.split("/")[1]), row))
+            row = first_at(record.rows, "expanded", name, language) if (match := _GATE.fullmatch(name)) else None
+            if match and row:
+                is_asked = True
+                found += [element("li", *_changed(record, match[1], row, len(records) > 1))] if row.value else []
     if not found:
-        return Html("")
-    items = (
-        element("li", isolated(run), ", ", isolated(probe), f": {_of_all(row)} of the prompts")
-        for run, probe, row in found
-    )
+        told = "Both tokenizers cut the prompts of these probes into the same tokens: before and after are comparable."
+        return element("p", told) if is_asked else Html("")
     told = (
-        "Not comparable with the base model: the new tokenizer cuts prompts of these probes otherwise than the old one, "
-        "so that the two models were not given the same question."
+        "Not comparable with the base model: the new tokenizer cuts prompts of these probes otherwise than the old, "
+        "so that the two models were not asked the same."
     )
-    return element("div", element("p", told), element("ul", items), class_="warning")
+    return element("div", element("p", element("strong", told)), element("ul", found), class_="warning")
 
 
-def _of_all(row: Measurement) -> str:
-    return f"{row.value:,.0f} of {row.count:,}" if row.count and row.value > 1 else f"{row.value:.1%}"
+def _changed(record: RunRecord, probe: str, row: Measurement, is_one_of_many: bool) -> list[Html]:
+    place = f"probe/{probe}/prompts_tokens"
+    before, after = (first_at(record.rows, "expanded", f"{place}_{which}") for which in ("base", "adapted"))
+    of = f" of {row.count:,}" if row.count else ""
+    counts = f"; in all {before.value:,.0f} tokens before, {after.value:,.0f} after" if before and after else ""
+    run = join(isolated(record.name), ": ") if is_one_of_many else Html("")
+    return [run, isolated(_title(probe)), join(f": {row.value:,.0f}{of} prompts{counts}.")]
 
 
 def _curves(records: Sequence[RunRecord], names: Sequence[_Name]) -> list[Chart]:
-    """Return the mean of each probe over tokens, runs overlaid; of a single run, task by task as well."""
-    heads = [n for n in names if not n.task and n.score in _HEADLINES and not _CHANCE.fullmatch(n.score)]
-    chosen = {n.probe: n for n in reversed(sorted(heads, key=lambda n: _HEADLINES.index(n.score)))}
-    order = [*(chosen.pop(p) for p in ("random_copy", "copain") if p in chosen), *chosen.values()]
-    return [_curve(records, name) for name in order]
+    """Return what sums each probe up over tokens, runs overlaid; without a curve where only the ends were measured."""
+    heads = [n for n in names if not n.task and n.shots is None and n.score in _HEADLINES]
+    chosen = {n.probe: n for n in sorted(heads, key=lambda n: _HEADLINES.index(n.score), reverse=True)}
+    order = [*(chosen.pop(p) for p in ("random_copy", "copain") if p in chosen)]
+    followed = [n for n in chosen.values() if any(len(curve(r.rows, n.whole)) > 2 for r in records)]
+    return [_curve(records, name) for name in (*order, *followed)]
 
 
 def _curve(records: Sequence[RunRecord], name: _Name) -> Chart:
     series = over_runs(records, name.whole)
     pickers = [r for record in records for r in record.rows if r.name == f"probe/{name.probe}/element_picker"]
     if pickers and any(s.points for s in series):
-        tokens = sorted({p.tokens for s in series for p in (s.points[:1] + s.points[-1:])})
+        tokens = sorted({p.tokens for s in series for p in (*s.points[:1], *s.points[-1:])})
         level = [Measurement("base", t, name.whole, pickers[-1].value) for t in tokens]
         series.append(Series("picking any element of the list", level, None, 6))
     metric = metric_of(name.whole)
@@ -126,19 +140,22 @@ _ABOUT = {
 
 
 def _title(probe: str) -> str:
-    names = {"random_copy": "Random copy", "copain": "Copain-style tasks", "icl_ladder": "Ladder of demonstrations"}
-    return names.get(probe, shown(probe.replace("_", " "), 60))
+    words = shown(probe.replace("_", " "), 60)
+    return "Copain-style tasks" if probe == "copain" else words[:1].upper() + words[1:]
 
 
-def _probe(records: Sequence[RunRecord], probe: str, names: Sequence[_Name], figures: Figures) -> Html:
-    ladders = [chart for chart in _ladders(records, names) if chart.rows]
-    if not ladders and not any(name.task for name in names):
+def _probe(records: Sequence[RunRecord], probe: str, names: Sequence[_Name]) -> Html:
+    """Return a probe's scores task by task; those of a ladder, which is drawn, when they are asked for."""
+    if not any(name.task or name.shots is not None for name in names):
         return Html("")
     steps, flat = [n for n in names if n.shots is not None], [n for n in names if n.shots is None]
+    flat = [n for n in flat if not n.score.startswith(("prompts_", "original_items"))]
     tables = side_by_side(records, lambda record: join(_task_table(record, probe, flat), _rung_table(record, steps)))
+    if steps:
+        return folded(f"{_title(probe)}: all scores", tables)
     original = any(r.name == "probe/copain/original_items" and r.value for each in records for r in each.rows)
     kind = "" if probe != "copain" else " (original items)" if original else " (regenerated items)"
-    return join(element("h3", f"{_title(probe)}{kind}"), figures.grid(ladders), tables)
+    return join(element("h3", f"{_title(probe)}{kind}"), tables)
 
 
 def _task_table(record: RunRecord, probe: str, names: Sequence[_Name]) -> Html:
@@ -210,40 +227,51 @@ _BASELINES = {
 def _ladders(records: Sequence[RunRecord], names: Sequence[_Name]) -> list[Chart]:
     """Return a chart for each task that was asked with several numbers of demonstrations."""
     steps = [n for n in names if n.shots is not None and n.score in _HEADLINES]
-    charts = []
-    for task in dict.fromkeys(n.task for n in steps):
+    charts: list[Chart] = []
+    for task in dict.fromkeys(n.task for n in steps if not _is_control(n)):
+        control = [n for n in steps if n.task == "/".join(filter(None, (task, "shuffled")))]
         of_task = [n for n in steps if n.task == task]
-        score = min((n.score for n in of_task), key=_HEADLINES.index)
-        rungs = sorted((n for n in of_task if n.score == score), key=lambda n: n.shots or 0)
-        if len(rungs) > 1:
-            charts.append(_ladder(records, task, score, rungs))
+        # What the control was scored by is what sums the probe up.
+        score = control[0].score if control else min((n.score for n in of_task), key=_HEADLINES.index)
+        rungs, mixed = ([n for n in each if n.score == score] for each in (of_task, control))
+        chart = _ladder(records, score, rungs, mixed) if len(rungs) > 1 else None
+        charts += [chart] if chart and chart.rows else []
     return charts
 
 
-def _ladder(records: Sequence[RunRecord], task: str, score: str, rungs: Sequence[_Name]) -> Chart:
-    figure = blank_figure(score.replace("_", " "))
-    rows: list[tuple[str, ...]] = []
-    for style, (label, record) in enumerate(_moments(records)):
-        is_base = label.endswith("base model")
-        found = [(n.shots or 0, first_at(record.rows, "base", n.whole) if is_base else last_trained(record.rows, n.whole))
-                 for n in rungs]  # fmt: skip
-        points = [(shots, row) for shots, row in found if row]
+def _is_control(name: _Name) -> bool:
+    return name.task.rpartition("/")[2] == "shuffled"
+
+
+def _ladder(records: Sequence[RunRecord], score: str, rungs: Sequence[_Name], control: Sequence[_Name]) -> Chart:
+    words, first = score.replace("_", " "), rungs[0]
+    figure = blank_figure(words)
+    lines = [("base model", _points(records[0], rungs, is_base=True), 0)]
+    for style, (label, record) in enumerate(labelled(records), 1):
+        lines.append((label, _points(record, rungs), style))
+    if len(records) == 1:
+        lines.append(("adapted model, answers exchanged", _points(records[0], control), 2))
+    for label, points, style in lines:
         figure.add_traces(_rungs(label, points, style))
-        rows += [(label, f"{shots}", format_value(r.value, "percent"), _interval(r)) for shots, r in points]
-    shots = [n.shots or 0 for n in rungs]
-    places = [_place(k) for k in shots]
-    figure.update_xaxes(title_text="demonstrations (k)", tickvals=places, ticktext=[f"{k}" for k in shots])
+    shots = sorted({n.shots or 0 for n in rungs})
+    places, ticks = [_place(k) for k in shots], [f"{k}" for k in shots]
+    figure.update_xaxes(title_text="demonstrations (k)", tickvals=places, ticktext=ticks, zeroline=False)
     figure.update_yaxes(tickformat=".0%", rangemode="tozero")
     figure.update_layout(showlegend=True)
-    caption = "Higher is better. A model that learns in context climbs with the number of demonstrations."
-    title = f"{_task_name(task) or 'All tasks'}: {score.replace('_', ' ')} over demonstrations"
-    return Chart(title, caption, figure, ("line", "demonstrations", score.replace("_", " "), "95 % interval"), tuple(rows))
+    task = f", {_task_name(first.task)}" if first.task else ""
+    rows = [(label, f"{k}", format_value(r.value, "percent"), _interval(r)) for label, points, _ in lines
+            for k, r in points]  # fmt: skip
+    columns = ("line", "demonstrations", words, "95 % interval")
+    return Chart(f"{_title(first.probe)}{task}: {words}", "", figure, columns, tuple(rows))
 
 
-def _moments(records: Sequence[RunRecord]) -> list[tuple[str, RunRecord]]:
-    """Return lines of a ladder: the base model (of the first run), and each run at its end."""
-    ends = [(r.name if len(records) > 1 else "adapted model", r) for r in records]
-    return [("base model", records[0]), *ends]
+def _points(record: RunRecord, names: Sequence[_Name], *, is_base: bool = False) -> list[tuple[int, Measurement]]:
+    """Return number of demonstrations and row, ascending, of the base model or of the end of training."""
+    found = (
+        (n.shots or 0, first_at(record.rows, "base", n.whole) if is_base else last_trained(record.rows, n.whole))
+        for n in sorted(names, key=lambda n: n.shots or 0)
+    )
+    return [(shots, row) for shots, row in found if row]
 
 
 def _place(shots: int) -> float:

@@ -41,6 +41,7 @@ recipe_corpus
 recipe_stage
 recipe_forgetting
 recipe_measure
+recipe_export
 recipe
 recipe_file
 run
@@ -114,6 +115,7 @@ embeddings.methods
 embeddings
 
 model.locate
+model.licence
 model.isolation
 model.base
 model.shards

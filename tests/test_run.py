@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 
 from lingraft.errors import RunFolderError
 from lingraft.measurement import Measurement
-from lingraft.recipe import Recipe
+from lingraft.recipe import Export, Recipe
 from lingraft.run import (
     Run,
     describe_environment,
@@ -111,6 +111,16 @@ def test_another_recipe_is_refused_with_the_differences(run: Run, recipe: Recipe
         run.adopt(recipe)
         with pytest.raises(RunFolderError, match="seed: 0 → 3"):
             run.adopt(recipe.model_copy(update={"seed": 3}))
+
+
+def test_what_a_published_folder_says_of_itself_may_be_said_later(run: Run, recipe: Recipe) -> None:
+    corpora = {name: corpus.model_copy(update={"license": "mit"}) for name, corpus in recipe.corpora.items()}
+    said = recipe.model_copy(update={"export": Export(license="apache-2.0"), "corpora": corpora})
+    with run:
+        run.adopt(recipe)
+        run.adopt(said)
+    assert run.recipe == said
+    assert not run.path("changes.jsonl").exists()
 
 
 def test_a_folder_of_something_else_is_refused(run: Run, recipe: Recipe) -> None:

@@ -42,13 +42,23 @@ def report(
 def export(
     run_folder: Annotated[Path, typer.Argument(help="a finished run", show_default=False)],
     to: Annotated[Path, typer.Option(help="the folder to make")],
+    tokenizer_class: Annotated[
+        str, typer.Option(metavar="auto|keep|PreTrainedTokenizerFast", help="what tokenizer_config.json names")
+    ] = "keep",
 ) -> None:
     """Copy the model of a finished run to a folder of its own, checked again on arrival."""
     import shutil
 
-    from lingraft.errors import RunFolderError
+    from lingraft.errors import RecipeError, RunFolderError, nearest
+    from lingraft.model.auto_tokenizer import choose_tokenizer_class
     from lingraft.model.export import check_folder
     from lingraft.run import Run, publish_folder
+    from lingraft.vocabulary import TokenizerFile
+
+    known = ("auto", "keep", "PreTrainedTokenizerFast")
+    if tokenizer_class not in known:
+        listed = ", ".join(known)
+        raise RecipeError(f"--tokenizer-class: {tokenizer_class!r}{nearest(tokenizer_class, known)} (known: {listed})")
 
     model = Run(run_folder).path("model")
     if not model.is_dir():
@@ -60,6 +70,7 @@ def export(
 
     def fill(folder: Path) -> None:
         shutil.copytree(model, folder, dirs_exist_ok=True)
+        choose_tokenizer_class(folder, TokenizerFile.open(folder), tokenizer_class)
         check_folder(folder)
 
     print(publish_folder(to, fill))

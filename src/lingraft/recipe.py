@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from lingraft.errors import nearest
 from lingraft.quantities import Fraction, LanguageCode
 from lingraft.recipe_corpus import Corpus, LanguageId, NearDuplicates
+from lingraft.recipe_export import Export
 from lingraft.recipe_forgetting import Drift, ForgettingAlarm
 from lingraft.recipe_guard import Blocks, Ema, Interpolation, Slices
 from lingraft.recipe_measure import Measure, Windows
@@ -40,6 +41,7 @@ __all__ = [
     "Drift",
     "Ema",
     "EmbeddingInit",
+    "Export",
     "ForgettingAlarm",
     "InitPair",
     "Interpolation",
@@ -195,6 +197,7 @@ class Recipe(Part):
     stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
     interpolate: Interpolation | None = None
     measure: Measure = Measure()
+    export: Export = Export()
     track: tuple[Choice, ...] = ()
 
     _tuples = field_validator("stages", "track", mode="before")(as_tuple)

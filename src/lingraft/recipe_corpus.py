@@ -76,6 +76,7 @@ class Corpus(Part):
     near_duplicates: NearDuplicates | None = None
     max_epochs: Annotated[float, Field(gt=0)] = 4.0
     pairs: Pairs | None = None
+    license: NonEmpty | None = None
 
     _tuples = field_validator("path", "quality", "scripts", mode="before")(as_tuple)
 

@@ -65,6 +65,8 @@ OF_THE_TOKENIZER = (
 
 _REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 _SPECTATORS = re.compile(r"track[.:]")  # a run may be watched by other trackers tomorrow
+# What a published folder says of itself may be said better later.
+_WORDS = re.compile(r"(export|corpora\.[^.]+\.license)[.:]")
 _UNPUBLISHED = re.compile(r"\..+\.\d+(\.old)?\.tmp")
 _PACKAGES = ("accelerate", "gguf", "numpy", "plotly", "safetensors", "tokenizers", "torch", "transformers")
 
@@ -239,14 +241,16 @@ class Run:
         stored = self.path("recipe.yaml")
         if stored.exists():
             differences = [d for d in differing_paths(self.recipe, recipe) if not _SPECTATORS.match(d)]
-            if refused := [line for line in differences if not self._may_change(line.split(":")[0], recipe)]:
+            told = [line for line in differences if not _WORDS.match(line)]
+            if refused := [line for line in told if not self._may_change(line.split(":")[0], recipe)]:
                 listed = "\n  ".join(refused)
                 raise RunFolderError(
                     f"{self.folder} holds a run of another recipe; nothing was changed. Choose another folder (--to), "
                     f"or undo these:\n  {listed}"
                 )
+            if told:
+                self._write_change({"accepted": sorted(self.accepted), "recipe": told})
             if differences:
-                self._write_change({"accepted": sorted(self.accepted), "recipe": differences})
                 write_file(stored, dump_recipe(recipe))
             return
         write_file(self.path("environment.json"), json.dumps(describe_environment(), indent=2))

@@ -7,7 +7,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from lingraft.errors import ModelError
-from lingraft.model.auto_tokenizer import refuse_changed_template, settle_tokenizer_class
+from lingraft.model.auto_tokenizer import choose_tokenizer_class, refuse_changed_template, settle_tokenizer_class
 from lingraft.vocabulary import LearnOptions, TokenizerFile, expand_vocabulary, patch_marks
 
 HINDI = ["हिन्दी में क्षत्रिय और श्रीमान् कक्ष में संख्या हो सकती है"] * 12
@@ -103,3 +103,50 @@ def test_new_tokens_in_the_words_of_a_conversation_are_no_change_of_it(qwen, tmp
     (tmp_path / "new" / "tokenizer.json").write_text(new.text, encoding="utf-8")
     assert new.encode("Paris") != base.encode("Paris")
     refuse_changed_template(qwen, tmp_path / "new")
+
+
+def named_class(folder):
+    return json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("tokenizer_class")
+
+
+def name_class(folder, name):
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"tokenizer_class": name}))
+
+
+def test_a_class_that_only_version_5_knows_gives_way_to_one_that_all_know(qwen):
+    name_class(qwen, "TokenizersBackend")
+    tokenizer = TokenizerFile.open(qwen)
+    assert choose_tokenizer_class(qwen, tokenizer, "keep") == named_class(qwen) == "TokenizersBackend"
+    before = AutoTokenizer.from_pretrained(qwen)
+    assert choose_tokenizer_class(qwen, tokenizer) == named_class(qwen) == "PreTrainedTokenizerFast"
+    after = AutoTokenizer.from_pretrained(qwen)
+    talk = [{"role": "user", "content": "the night"}]
+    assert after.apply_chat_template(talk, tokenize=False) == before.apply_chat_template(talk, tokenize=False)
+    assert (after.eos_token_id, after("the night")["input_ids"]) == (
+        before.eos_token_id,
+        before("the night")["input_ids"],
+    )
+
+
+def test_a_class_of_its_own_is_left_alone_unless_another_is_asked_for(qwen):
+    tokenizer = TokenizerFile.open(qwen)
+    assert choose_tokenizer_class(qwen, tokenizer) == "Qwen2Tokenizer"
+    assert choose_tokenizer_class(qwen, tokenizer, "PreTrainedTokenizerFast") == "PreTrainedTokenizerFast"
+    assert named_class(qwen) == "PreTrainedTokenizerFast"
+
+
+def test_a_class_that_gives_other_tokens_is_not_named(qwen, tmp_path):
+    name_class(qwen, "TokenizersBackend")
+    other = grown(qwen, tmp_path / "other")
+    text = (qwen / "tokenizer_config.json").read_text()
+    with pytest.raises(ModelError, match="gives other tokens"):
+        choose_tokenizer_class(qwen, other, "PreTrainedTokenizerFast")
+    assert (qwen / "tokenizer_config.json").read_text() == text
+    assert choose_tokenizer_class(qwen, other) == "TokenizersBackend"
+
+
+def test_a_folder_without_settings_names_no_class(qwen):
+    tokenizer = TokenizerFile.open(qwen)
+    (qwen / "tokenizer_config.json").unlink()
+    assert choose_tokenizer_class(qwen, tokenizer) is None

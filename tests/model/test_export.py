@@ -111,7 +111,9 @@ def test_o77_plain_transformers_in_another_process_finds_the_same(request, fixtu
     found = export_model(
         model, to, tokenizer=expansion.new, base_folder=base, changed=True, card="# Tiny\n", samples=samples
     )
-    assert found == {"identical_logits": True, "rows": 448, "ids": expansion.new.num_ids}
+    assert found == {
+        "identical_logits": True, "rows": 448, "ids": expansion.new.num_ids, "tokenizer_class": "PreTrainedTokenizerFast"
+    }  # fmt: skip
     assert (to / "README.md").read_text() == "# Tiny\n"
     assert [path.name for path in tmp_path.iterdir()] == ["exported"]
     again = dict(load_model(to).named_parameters())
@@ -158,11 +160,12 @@ def test_export_that_fails_leaves_what_was_there(untied_folder, expansion, tmp_p
 def test_folder_that_does_not_load_is_told_with_the_reason(untied_folder, expansion, tmp_path, changed, message):
     model = expanded(untied_folder)
     broken = Path(shutil.copytree(untied_folder, tmp_path / "base"))
-    (broken / "tokenizer_config.json").write_text("{")
+    (broken / "tokenizer_config.json").write_text('{"tokenizer_class": ["none"]}')
     with pytest.raises(ModelError, match=message):
         export_model(
-            model, tmp_path / "to", tokenizer=expansion.new, base_folder=broken, changed=changed, card="", samples=[]
-        )
+            model, tmp_path / "to", tokenizer=expansion.new, base_folder=broken, changed=changed, card="", samples=[],
+            tokenizer_class="keep",
+        )  # fmt: skip
     assert not (tmp_path / "to").exists()
 
 
@@ -194,3 +197,14 @@ def test_o64_a_tied_model_is_written_without_a_head_and_loads_again(tied_folder,
     again = load_model(to)
     assert again.lm_head.weight is again.model.embed_tokens.weight
     assert torch.equal(again.lm_head.weight, model.lm_head.weight)
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_a_folder_with_a_number_that_is_none_is_refused(folder, broken):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    name = next(name for name in tensors if "mlp" in name)
+    tensors[name][0, 1] = broken
+    save_file(tensors, path, metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=rf"1 numbers of {name} are NaN or infinite"):
+        check_folder(folder)

@@ -1,11 +1,16 @@
 """The model card: front matter that parses, the measured table, nothing hostile, no local path."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from lingraft.recipe import Export
+from lingraft.recipe_file import dump_recipe
 from lingraft.report import model_card
+from lingraft.run import Run
 
 
 def front_matter(card: str) -> dict[str, Any]:
@@ -61,3 +66,38 @@ def test_an_unfinished_run_has_a_card_that_says_so(unfinished_run: Path) -> None
 
 def test_a_folder_without_a_recipe_has_a_card(tmp_path: Path) -> None:
     assert "Nothing has been measured yet." in model_card(tmp_path)
+
+
+def with_licences(finished_run: Path, folder: Path, **export: str) -> str:
+    """Return the card of a copy of a run whose recipe states licences."""
+    shutil.copytree(finished_run, folder)
+    recipe = Run(folder).recipe
+    corpora = recipe.corpora | {"eu": recipe.corpora["eu"].model_copy(update={"license": "CC-BY-SA-4.0"})}
+    told = recipe.model_copy(update={"corpora": corpora, "export": Export(**export)})
+    (folder / "recipe.yaml").write_text(dump_recipe(told), encoding="utf-8")
+    return model_card(folder)
+
+
+def test_licences_are_told_as_stated_and_not_worked_out(finished_run: Path, tmp_path: Path) -> None:
+    card = with_licences(finished_run, tmp_path / "run")
+    assert "| HuggingFaceTB/SmolLM2-135M | base model | not stated |" in card
+    assert "| eu | corpus | CC-BY-SA-4.0 |" in card
+    assert "| en | corpus | not stated |" in card
+    assert "No licence has been chosen" in card
+    assert front_matter(card)["license"] == "unknown"
+
+
+def test_a_chosen_licence_stands_in_the_front_matter(finished_run: Path, tmp_path: Path) -> None:
+    card = with_licences(finished_run, tmp_path / "run", license="apache-2.0", base_license="mit <script>")
+    assert front_matter(card)["license"] == "apache-2.0"
+    assert "| HuggingFaceTB/SmolLM2-135M | base model | mit &lt;script&gt; |" in card
+    assert "published under: apache-2.0." in card
+
+
+def test_what_the_base_states_is_read_from_the_run(finished_run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(finished_run, folder)
+    (folder / "steps").mkdir(exist_ok=True)
+    marker = {"inputs": "x", "record": {"name": "b", "license": "gemma"}}
+    (folder / "steps" / "base.json").write_text(json.dumps(marker), encoding="utf-8")
+    assert "| HuggingFaceTB/SmolLM2-135M | base model | gemma |" in model_card(folder)

@@ -9,10 +9,12 @@ from lingraft.errors import ModelError
 from lingraft.model.locate import read_json_object
 from lingraft.vocabulary import DIFFICULT, TokenizerFile
 
-__all__ = ["refuse_changed_template", "settle_tokenizer_class"]
+__all__ = ["choose_tokenizer_class", "refuse_changed_template", "settle_tokenizer_class"]
 
 # A class that takes tokenizer.json as it is.
 _PLAIN_CLASS = "PreTrainedTokenizerFast"
+# What transformers 5 writes for any tokenizer.json; version 4 fails on it.
+_NEWEST_CLASS = "TokenizersBackend"
 _COMPARED_IDS = 500
 _NAMED = ("bos_token", "eos_token", "pad_token", "unk_token")
 
@@ -47,6 +49,44 @@ def settle_tokenizer_class(folder: Path, tokenizer: TokenizerFile) -> None:
             f"{folder}: AutoTokenizer gives other ids than tokenizer.json, with tokenizer_class {was!r} and with "
             f"{_PLAIN_CLASS!r}; the folder could not be used as it was measured"
         )
+
+
+def choose_tokenizer_class(folder: Path, tokenizer: TokenizerFile, wanted: str = "auto") -> str | None:
+    """Name the class that loads the tokenizer of a folder, and return its name; None where the folder names none.
+
+    Args:
+        folder: the model folder, changed in place.
+        tokenizer: what its tokenizer.json holds.
+        wanted: ``keep``; ``PreTrainedTokenizerFast``, which old and new stacks know; or ``auto``: that one in place of
+            a name that only transformers 5 knows, as long as tokens and control tokens stay the same.
+
+    Raises:
+        ModelError: the class asked for gives other tokens, or other control tokens.
+    """
+    path = folder / "tokenizer_config.json"
+    if not path.is_file():
+        return None
+    text = path.read_text(encoding="utf-8")
+    settings = read_json_object(path)
+    stated = settings.get("tokenizer_class")
+    was = stated if isinstance(stated, str) else None
+    if wanted == "keep" or was == _PLAIN_CLASS or (wanted == "auto" and was != _NEWEST_CLASS):
+        return was
+    before = _loaded(folder)
+    named = {name: str(getattr(before, name)) for name in _NAMED if getattr(before, name) is not None}
+    settled = named | settings | {"tokenizer_class": _PLAIN_CLASS}
+    path.write_text(json.dumps(settled, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    try:
+        after = _loaded(folder)
+        if not _ids_agree(after, tokenizer, [*DIFFICULT, *_newest(tokenizer)]):
+            raise ModelError(f"{folder}: with tokenizer_class {_PLAIN_CLASS!r} AutoTokenizer gives other tokens")
+        _compare(before, after, f"{folder} with tokenizer_class {_PLAIN_CLASS!r}")
+    except ModelError:
+        path.write_text(text, encoding="utf-8")
+        if wanted != "auto":
+            raise
+        return was
+    return _PLAIN_CLASS
 
 
 def _newest(tokenizer: TokenizerFile) -> list[str]:

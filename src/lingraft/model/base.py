@@ -54,7 +54,8 @@ def quiet_transformers() -> Iterator[None]:
 def fetch_folder(location: BaseLocation) -> Path:
     """Return the local folder of a base model, fetching it from the hub if that is where it is.
 
-    Only configuration, tokenizer and safetensors files are fetched. A GGUF file has no folder: :func:`convert_gguf`.
+    Only configuration, tokenizer, card and safetensors files are fetched. A GGUF file has no folder:
+    :func:`convert_gguf`.
 
     Raises:
         ModelError: the hub does not answer or has no such model.
@@ -65,7 +66,7 @@ def fetch_folder(location: BaseLocation) -> Path:
         return location.path
     from huggingface_hub import snapshot_download
 
-    patterns = ["*.json", "*.jinja", "tokenizer.model", "*.safetensors"]
+    patterns = ["*.json", "*.jinja", "tokenizer.model", "README.md", "*.safetensors"]
     try:
         return Path(snapshot_download(location.reference, revision=location.revision, allow_patterns=patterns))
     except Exception as error:

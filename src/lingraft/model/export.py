@@ -14,7 +14,7 @@ from safetensors import safe_open
 from torch import nn
 
 from lingraft.errors import ModelError
-from lingraft.model.auto_tokenizer import settle_tokenizer_class
+from lingraft.model.auto_tokenizer import choose_tokenizer_class, settle_tokenizer_class
 from lingraft.model.base import is_tied, load_model, quiet_transformers
 from lingraft.model.freeze import BLOCKS_RECORD
 from lingraft.model.resize import sizes_in_config
@@ -97,12 +97,14 @@ def export_model(
     card: str,
     samples: list[str],
     blocks: Sequence[str] = (),
+    tokenizer_class: str = "auto",
 ) -> dict[str, Any]:
-    """Publish a model folder with its card and return what the load test found.
+    """Publish a model folder with its card and return what the load test found, and the tokenizer class it names.
 
     The folder is loaded by plain ``AutoModelForCausalLM`` and ``AutoTokenizer`` in another process before it gets its
     name. Weights must be the same, bit for bit, and so must tokens and most likely ids; ``identical_logits`` says
-    whether the logits are too.
+    whether the logits are too. For ``tokenizer_class`` see
+    :func:`lingraft.model.auto_tokenizer.choose_tokenizer_class`.
 
     Raises:
         ModelError: sizes disagree, the folder does not load, or it computes something else.
@@ -111,6 +113,7 @@ def export_model(
 
     def fill(folder: Path) -> None:
         save_model(model, folder, tokenizer=tokenizer, base_folder=base_folder, changed=changed, blocks=blocks)
+        found["tokenizer_class"] = choose_tokenizer_class(folder, tokenizer, tokenizer_class)
         (folder / "README.md").write_text(card, encoding="utf-8")
         check_folder(folder)
         found.update(_load_elsewhere(model, folder, tokenizer, samples))
@@ -120,11 +123,11 @@ def export_model(
 
 
 def check_folder(folder: Path) -> dict[str, int]:
-    """Return the counts of a model folder after checking that they agree: rows, stated sizes, ids.
+    """Return the counts of a model folder after checking that they agree, rows, stated sizes and ids, and its numbers.
 
     Raises:
         ModelError: they do not: the weights' rows must be the configuration's sizes, nested ones included, and hold
-            every id of the tokenizer.
+            every id of the tokenizer; or a weight is not a finite number.
     """
     tokenizer = TokenizerFile.open(folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -135,7 +138,19 @@ def check_folder(folder: Path) -> dict[str, int]:
     (count,) = rows
     if tokenizer.num_ids > count:
         raise ModelError(f"{folder}: the tokenizer has {tokenizer.num_ids} ids, the weights {count} rows")
+    _refuse_broken_numbers(folder)
     return {"rows": count, "ids": tokenizer.num_ids}
+
+
+def _refuse_broken_numbers(folder: Path) -> None:
+    """Read every tensor once: a NaN in a weight that few texts reach is found by no load test."""
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 - not a mapping
+                poll()
+                broken = int((~torch.isfinite(file.get_tensor(name))).sum())
+                if broken:
+                    raise ModelError(f"{path}: {broken} numbers of {name} are NaN or infinite")
 
 
 def _nested(config: dict[str, Any]) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-_DESCRIBING_FILES = ["*.json", "*.jinja", "tokenizer.model"]
+_DESCRIBING_FILES = ["*.json", "*.jinja", "tokenizer.model", "README.md"]
 # What a GGUF file calls its pre-tokenizer → whether digits are split singly before the byte-level pattern.
 _GGUF_PRE_TOKENIZERS = {"smollm": True, "gpt-2": False, "gpt2": False}
 

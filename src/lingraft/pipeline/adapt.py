@@ -259,10 +259,16 @@ def _export(
             changed=expansion.num_new > 0,
             card=model_card(run.folder, averaged=averaged),
             samples=[text for text in texts if not any(token in text for token in control)],
+            tokenizer_class=recipe.export.tokenizer_class,
         )
 
     name = "export-averaged" if averaged else "export"
-    run.step(name, {"stage": _last_stage(run, recipe)}, action, makes=[run.path(final.name, "config.json")])
+    inputs = {
+        "stage": _last_stage(run, recipe),
+        "export": recipe.export.model_dump(mode="json"),
+        "licenses": {corpus: spec.license for corpus, spec in recipe.corpora.items()},
+    }
+    run.step(name, inputs, action, makes=[run.path(final.name, "config.json")])
 
 
 def _first(texts: Iterator[str], count: int) -> list[str]:

@@ -47,7 +47,7 @@ __all__ = [
     "prepare_corpora",
 ]
 
-_NOT_IN_THE_TEXT = {"path", "language", "max_epochs", "pairs"}
+_NOT_IN_THE_TEXT = {"path", "language", "max_epochs", "pairs", "license"}
 # What the corpora of earlier versions were told by: a run begun with one of them goes on.
 _ALWAYS_TOLD = [
     "split",

@@ -14,6 +14,7 @@ from lingraft.corpus import (
 from lingraft.corpus.store import clear_parts
 from lingraft.errors import CorpusError
 from lingraft.model.base import convert_gguf, fetch_folder
+from lingraft.model.licence import stated_license
 from lingraft.model.locate import describe_base, locate_base
 from lingraft.pipeline.progress import Progress
 from lingraft.pipeline.settings import DocumentTokens, document_tokens, needed_tokens, refuse_too_many_epochs
@@ -76,7 +77,8 @@ def prepare_base(run: Run, recipe: Recipe, progress: Progress) -> Prepared:
         folder = fetch_folder(location)
     tokenizer, weights = TokenizerFile.open(folder), source_fingerprint(sorted(folder.glob("*.safetensors")))
     found = {"weights": weights, "tokenizer": tokenizer.sha256}
-    run.step("base", found, lambda: {"name": location.public_name}, source=f"the base model {location.public_name}")
+    told = {"name": location.public_name, "license": stated_license(location, folder)}
+    run.step("base", found, lambda: told, source=f"the base model {location.public_name}")
     return Prepared(folder, documents, tokenizer, weights)
 
 

@@ -53,7 +53,6 @@ _LIMITS = (
     "model and the corpora hold (errors, bias, private or offensive text) can come out.",
     "Only what the table lists was measured. Knowledge, instruction following and safety were not.",
     "Held-out text comes from the same corpora as training text; other kinds of text may gain less.",
-    "The licence is that of the base model and of the corpora together; it has not been worked out here.",
 )
 
 
@@ -93,7 +92,8 @@ def _which(record: RunRecord, *, averaged: bool) -> str:
 
 
 def _front_matter(record: RunRecord) -> str:
-    fields: dict[str, Any] = {"license": "unknown"}
+    chosen = record.recipe.export.license if record.recipe else None
+    fields: dict[str, Any] = {"license": chosen or "unknown"}
     if record.recipe:
         codes = (record.target, record.source)
         fields["language"] = [code for code in codes if code]
@@ -126,6 +126,7 @@ def _sections(record: RunRecord) -> Iterator[str]:
         yield f"## How it was made\n\n{_making(record, recipe)}"
         yield f"## Vocabulary\n\n{_vocabulary(record, recipe)}"
         yield f"## Corpora\n\n{_corpora(record, recipe)}"
+        yield f"## Licences\n\n{_licences(record, recipe)}"
     yield "## Limits\n\n" + "\n".join(f"- {limit}" for limit in _LIMITS)
     yield f"## How to load it\n\n{_LOADING}"
     yield f"## How the numbers were measured\n\n{_MEASURING}"
@@ -309,6 +310,22 @@ def _corpora(record: RunRecord, recipe: Recipe) -> str:
         numbers = [f"{n:,}" if isinstance(n, int) else "not recorded" for n in counts]
         rows.append((name, language_name(recipe.language_of(name)), paths, *numbers))
     return _table(("corpus", "language", "read from", "documents", "words", "bytes"), rows)
+
+
+def _licences(record: RunRecord, recipe: Recipe) -> str:
+    """Say what base and corpora state; which licence follows from them is not for a program to say."""
+    recorded = record.steps.get("base", {}).get("license")
+    base = recipe.export.base_license or (recorded if isinstance(recorded, str) else None)
+    stated = [(_last_part(recipe.base_model), "base model", base)]
+    stated += [(name, "corpus", corpus.license) for name, corpus in recipe.corpora.items()]
+    table = _table(("what", "it is", "its licence"), [(*what, said or "not stated") for *what, said in stated])
+    chosen = (
+        f"This model is published under: {markdown_text(recipe.export.license)}."
+        if recipe.export.license
+        else "No licence has been chosen for this model (`export.license` of the recipe)."
+    )
+    silent = " Whether it may be used where a licence is not stated has not been worked out here."
+    return f"{table}\n\n{chosen}" + (silent if any(said is None for *_, said in stated) else "")
 
 
 def _versions(record: RunRecord) -> str:

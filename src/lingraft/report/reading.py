@@ -26,7 +26,7 @@ _PARTS = {
     "vocabulary/gates.json": "the vocabulary's checks",
     "samples.jsonl": "samples before and after",
 }
-_STEPS = ("embeddings", "bakeoff", "interpolate")
+_STEPS = ("base", "embeddings", "bakeoff", "interpolate", "export", "export-averaged")
 
 
 @dataclass(frozen=True)

@@ -340,7 +340,20 @@ def test_export_of_a_damaged_model_leaves_nothing(finished, tmp_path):
         ("optimizers", ["adafactor()", "adamw(", "muon(", "sgd(momentum=0.9)"]),
         ("averages", ["live(", "lookahead(", "shadow(", "to_start(", "uniform("]),
         ("guards", ["ewc(", "l2_start(", "source_shielded("]),
-        ("probes", ["copain(", "random_copy(num_items=64, length=64)"]),
+        (
+            "probes",
+            [
+                "arbitrary_labels(num_items=300, shots=(1, 3, 8, 16), control=True)",
+                "associative_recall(",
+                "constant_offset(",
+                "copain(num_items=150, shots=(3, 5), ",
+                "copy_reverse(",
+                "flipped_labels(",
+                "position(",
+                "random_copy(num_items=64, length=64)",
+                "sort(",
+            ],
+        ),
     ],
 )
 def test_list_names_everything_with_options_summary_and_reference(kind, entries):

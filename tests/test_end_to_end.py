@@ -44,7 +44,7 @@ stages:
 measure:
   at: [50%, 100%]
   validation_bytes: 1500
-  probes: [{{name: random_copy, num_items: 2, length: 8}}, {{name: copain, num_items: 2}}]
+  probes: [{{name: random_copy, num_items: 2, length: 8}}, {{name: copain, num_items: 2, shots: 3, templates: arrow}}]
   sample_tokens: 4
 """
 
@@ -486,7 +486,7 @@ def test_another_base_model_under_the_same_name_is_refused(
         (
             ["measure.probes=[{name: copain, shots: many}]"],
             RecipeError,
-            r"measure\.probes\.0\.shots: .* type int here, not 'many'",
+            r"measure\.probes\.0: copain\.shots: a whole number of at least 0 is needed, not 'many'",
         ),
         (
             ["measure.bits_per_byte=[eu]"],

@@ -48,7 +48,7 @@ stages:
 measure:
   at: [50%, 100%]
   validation_bytes: 1500
-  probes: [{{name: random_copy, num_items: 2, length: 8}}, {{name: copain, num_items: 2}}]
+  probes: [{{name: random_copy, num_items: 2, length: 8}}, {{name: copain, num_items: 2, shots: 3, templates: arrow}}]
   sample_tokens: 4
 """
 

@@ -163,6 +163,7 @@ measure.statistics
 measure.paired
 measure.comparison
 measure.verdict
+measure.token_tree
 measure.scoring
 measure.mass
 measure.shift
@@ -181,9 +182,23 @@ measure.tasks.adapter
 measure.tasks.loading
 measure.tasks.running
 measure.tasks
+measure.answering
 measure.probes.probe
+measure.probes.options
+measure.probes.templates
+measure.probes.list_item
+measure.probes.copain_original
 measure.probes.copain
 measure.probes.random_copy
+measure.probes.ladder
+measure.probes.label_rules
+measure.probes.associative_recall
+measure.probes.arbitrary_labels
+measure.probes.flipped_labels
+measure.probes.position
+measure.probes.copy_reverse
+measure.probes.constant_offset
+measure.probes.sort
 measure.probes
 measure
 
@@ -220,6 +235,7 @@ pipeline.rates
 pipeline.guard_plan
 pipeline.parallel
 pipeline.outline
+pipeline.probing
 pipeline.trainable_plan
 pipeline.data
 pipeline.init_plan

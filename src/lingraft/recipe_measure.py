@@ -26,6 +26,13 @@ class Windows(Part):
     with_end: bool = False
 
 
+# Few items in one form: what two processor cores score in some seconds. A probe's name alone means its full form.
+_SHORT_PROBES = (
+    Choice(name="random_copy", options={"num_items": 16}),
+    Choice(name="copain", options={"num_items": 10, "shots": 3, "templates": "arrow"}),
+)
+
+
 class Measure(Part):
     """What is measured, when, and on how much.
 
@@ -38,7 +45,7 @@ class Measure(Part):
     validation_bytes: Annotated[int, Field(ge=1000)] = 200_000
     segment_bytes: Annotated[int, Field(ge=64)] = 2048
     windows: Windows = Windows()
-    probes: tuple[Choice, ...] = (Choice(name="random_copy"), Choice(name="copain"))
+    probes: tuple[Choice, ...] = _SHORT_PROBES
     benchmark_files: tuple[NonEmpty, ...] = ()
     parameter_shift: bool = True
     drift: Drift = Drift()

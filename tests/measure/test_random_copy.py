@@ -29,7 +29,7 @@ def context(model, tokenizer) -> ProbeContext:
 
 
 def scores(context: ProbeContext, **options) -> dict:
-    return {score.name: score for score in random_copy(context, **({"num_items": 4, "length": 8} | options))}
+    return {score.name: score for score in random_copy(context, **({"num_items": 4, "length": 8} | options)).scores}
 
 
 def test_a_perfect_copier_by_hand(context) -> None:
@@ -37,6 +37,14 @@ def test_a_perfect_copier_by_hand(context) -> None:
     assert {n: s.value for n, s in found.items() if n != "chance"} == {"accuracy": 1, "nll": 0.25, "nll_drop": 5.75}
     assert (found["accuracy"].low, found["accuracy"].high) == pytest.approx((1 - 3.8415 / (28 + 3.8415), 1), abs=1e-3)
     assert found["accuracy"].count == 4
+
+
+def test_every_item_leaves_its_scores(context) -> None:
+    items = random_copy(context, num_items=4, length=8).items
+    assert [item.item for item in items] == ["0", "1", "2", "3"]
+    assert {tuple(sorted(item.scores.items())) for item in items} == {
+        (("accuracy", 1), ("nll", 0.25), ("nll_drop", 5.75))
+    }
 
 
 def test_items_are_old_ids_without_control_tokens_written_twice_and_seeded(context) -> None:

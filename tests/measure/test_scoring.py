@@ -6,6 +6,7 @@ import torch
 from lingraft.errors import MeasurementError
 from lingraft.measure import scoring
 from lingraft.measure.scoring import Scorer, disjoint_windows, windows
+from lingraft.measure.token_tree import Branch
 
 NUM_IDS = 410
 
@@ -202,3 +203,60 @@ def test_any_stride_scores_every_token_behind_what_it_leaves(model, stride: int)
 def test_a_stride_longer_than_the_window_is_refused_by_the_scorer(model) -> None:
     with pytest.raises(MeasurementError, match="between 1 and the window 10, not 11"):
         make(model, window=11).score([sequence(20)], stride=11)
+
+
+def branching() -> list[list[Branch]]:
+    """Two groups: three ends behind one beginning, and two texts of which one is the beginning of the other."""
+    stem, other = tuple(sequence(9)), tuple(sequence(5, 1))
+    ends = [tuple(sequence(length, 2 + length)) for length in (1, 2, 4)]
+    return [[Branch((*stem, *end), 9) for end in ends], [Branch(other, 2), Branch((*other, 7, 8), 4)]]
+
+
+def same(one: list, other: list) -> bool:
+    pairs = [pair for group in zip(one, other, strict=True) for pair in zip(*group, strict=True)]
+    assert all(a.log_probabilities == pytest.approx(b.log_probabilities, abs=1e-4) for a, b in pairs)
+    return all(a.greedy == b.greedy for a, b in pairs)
+
+
+def test_branches_equal_the_scores_of_each_text_alone(model) -> None:
+    scorer, groups = make(model), branching()
+    found = scorer.score_branches(groups)
+    assert scorer._takes_trees
+    assert same(found, [scorer._score_apart(group) for group in groups])
+    for group, scored in zip(groups, found, strict=True):
+        for branch, score in zip(group, scored, strict=True):
+            whole = scorer.score([branch.ids])[0]
+            assert score.log_probabilities == pytest.approx(whole.log_probabilities[branch.start :].tolist(), abs=1e-4)
+            assert score.greedy[:-1] == tuple(whole.greedy[branch.start :].tolist())
+            with torch.no_grad():
+                behind = model(torch.tensor([[0, *branch.ids]])).logits[0, -1, :NUM_IDS].argmax()
+            assert score.greedy[-1] == behind
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_batches_of_trees_do_not_change_scores(model, batch_size: int) -> None:
+    assert same(make(model, batch_size=batch_size).score_branches(branching()), make(model).score_branches(branching()))
+
+
+def test_many_places_are_read_in_pieces(model, monkeypatch) -> None:
+    whole = make(model).score_branches(branching())
+    monkeypatch.setattr(scoring, "_NODES_AT_ONCE", 2)
+    assert same(make(model).score_branches(branching()), whole)
+
+
+def test_a_model_that_heeds_no_mask_gets_each_text_by_itself(model, monkeypatch) -> None:
+    """A mask that is dropped on the way must not be taken on trust."""
+    expected = make(model).score_branches(branching())
+    monkeypatch.setattr(scoring, "masked_inputs", lambda model, seen, positions: {"position_ids": positions})
+    blind = make(model)
+    found = blind.score_branches(branching())
+    assert not blind._takes_trees
+    assert same(found, expected)
+
+
+def test_a_branch_longer_than_the_window_is_refused(model) -> None:
+    with pytest.raises(MeasurementError, match="has 10 tokens, the model has room for 9: take fewer"):
+        make(model, window=11).score_branches([[Branch(tuple(range(1, 11)), 3)]])
+    full = [[Branch(tuple(range(1, 10)), 3)]]
+    scorer = make(model, window=11)
+    assert same(scorer.score_branches(full), [scorer._score_apart(full[0])])

@@ -3,7 +3,7 @@
 import pytest
 
 from lingraft.errors import MeasurementError
-from lingraft.measure.statistics import bootstrap_ratio, wilson_interval
+from lingraft.measure.statistics import bootstrap_ratio, macro_interval, wilson_interval
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,18 @@ def test_the_bootstrap_draws_both_sums_together_and_is_seeded() -> None:
 def test_what_is_no_list_of_pairs_is_refused(above: list[float], below: list[float]) -> None:
     with pytest.raises(MeasurementError, match="a ratio needs pairs"):
         bootstrap_ratio(above, below)
+
+
+def test_a_macro_interval_keeps_every_stratum() -> None:
+    """Two strata without any spread leave none to their mean; a wider one has the spread of its mean, halved."""
+    assert macro_interval([[1, 1], [0, 0, 0]]) == (0.5, 0.5)
+    low, high = macro_interval([[0, 1] * 200, [1] * 7])
+    assert (high - low) / 2 == pytest.approx(1.96 * 0.5 / 20 / 2, rel=0.05)
+    assert (low + high) / 2 == pytest.approx(0.75, abs=0.005)
+    assert macro_interval([[0, 1] * 200, [1] * 7]) == (low, high)
+
+
+@pytest.mark.parametrize("strata", [[], [[1], []]])
+def test_a_macro_interval_of_nothing_is_refused(strata: list) -> None:
+    with pytest.raises(MeasurementError, match="at least one stratum"):
+        macro_interval(strata)

@@ -5,18 +5,27 @@ This is the one place where a model is asked for likelihoods; bits per byte and 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lingraft.errors import MeasurementError
+from lingraft.measure.token_tree import Branch, BranchScore, TokenTree
 from lingraft.model.base import Head, head_of, hidden_states
+from lingraft.model.isolation import masked_inputs
 from lingraft.polling import poll
 from lingraft.training.loss import token_log_probabilities
 
 __all__ = ["Scored", "Scorer", "disjoint_windows", "windows"]
+
+# A row of a tree is summed in another order than its texts alone; what a mask that is not heeded does is far larger.
+_TREE_TOLERANCE, _HALF_TOLERANCE = 1e-3, 5e-2
+_NODES_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -160,6 +169,111 @@ class Scorer:
             scores, greedy = token_log_probabilities(states, ids[row, skip + 1 : len(tokens)], self.head)
             rows.append(Scored(scores.cpu(), greedy.cpu()))
         return rows
+
+    def score_branches(self, groups: Sequence[Sequence[Branch]]) -> list[list[BranchScore]]:
+        """Return the scores of the ends of texts, those of one group being computed as one tree of tokens.
+
+        What the texts of a group have in common is computed once. Models that take no such mask are given every text by
+        itself: the scores are the same, up to rounding.
+
+        Raises:
+            MeasurementError: an id is not one of the tokenizer's, or a text is longer than the window.
+        """
+        for branch in chain.from_iterable(groups):
+            self._refuse_foreign_ids(branch.ids)
+            # One place stands for the start token, and one for what would be said behind the last.
+            if len(branch.ids) > self.window - 2:
+                raise MeasurementError(
+                    f"a prompt with its answer has {len(branch.ids)} tokens, the model has room for {self.window - 2}: "
+                    "take fewer demonstrations"
+                )
+        if not self._takes_trees:
+            return [self._score_apart(group) for group in groups]
+        trees = [TokenTree(group, self.condition_id) for group in groups]
+        order = sorted(range(len(trees)), key=lambda n: (-len(trees[n].tokens), n))
+        found: dict[int, list[BranchScore]] = {}
+        for start in range(0, len(order), self._batch_size):
+            poll()
+            chosen = order[start : start + self._batch_size]
+            picked = [trees[n] for n in chosen]
+            read = self._read_trees(self._tree_states(picked), picked, [groups[n] for n in chosen])
+            found |= zip(chosen, read, strict=True)
+        return [found[number] for number in range(len(trees))]
+
+    @cached_property
+    def _takes_trees(self) -> bool:
+        """Whether the model computes texts in a tree as it does alone; it is asked on two short ones."""
+        ids = [(n * 7 + 1) % self.num_ids for n in range(10)]
+        pair = [Branch((*ids[:6], ids[6]), 2), Branch((*ids[:4], *ids[7:]), 2)]
+        try:
+            tree = TokenTree(pair, self.condition_id)
+            together = self._read_trees(self._tree_states([tree]), [tree], [pair])[0]
+        except (ValueError, TypeError, RuntimeError, AttributeError, KeyError, IndexError):
+            return False
+        differences = [
+            abs(one - other)
+            for joint, apart in zip(together, self._score_apart(pair), strict=True)
+            for one, other in zip(joint.log_probabilities, apart.log_probabilities, strict=True)
+        ]
+        return max(differences) <= (_HALF_TOLERANCE if self._dtype == torch.bfloat16 else _TREE_TOLERANCE)
+
+    def _score_apart(self, group: Sequence[Branch]) -> list[BranchScore]:
+        """Score each text by itself; one more token behind it asks what the model would say there."""
+        rows = self.score([(*branch.ids, self.condition_id) for branch in group])
+        return [
+            BranchScore(
+                tuple(row.log_probabilities[branch.start : -1].tolist()), tuple(row.greedy[branch.start :].tolist())
+            )
+            for row, branch in zip(rows, group, strict=True)
+        ]
+
+    @torch.no_grad()
+    def _tree_states(self, trees: Sequence[TokenTree]) -> Float[Tensor, "batch position dim"]:
+        size = max(len(tree.tokens) for tree in trees)
+        ids = torch.full((len(trees), size), self.condition_id)
+        positions = torch.zeros_like(ids)
+        for row, tree in enumerate(trees):
+            ids[row, : len(tree.tokens)] = torch.tensor(tree.tokens)
+            positions[row, : len(tree.tokens)] = torch.tensor(tree.positions)
+        seen = torch.from_numpy(np.stack([tree.visible(size) for tree in trees]))
+        self.model.eval()
+        device = self.head.weight.device
+        given: Any = self.model
+        inputs = masked_inputs(self.model, seen.to(device), positions.to(device))
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._dtype == torch.bfloat16):
+            output: Tensor = given.base_model(input_ids=ids.to(device), use_cache=False, **inputs).last_hidden_state
+        return output
+
+    @torch.no_grad()
+    def _read_trees(
+        self,
+        hidden: Float[Tensor, "batch position dim"],
+        trees: Sequence[TokenTree],
+        groups: Sequence[Sequence[Branch]],
+    ) -> list[list[BranchScore]]:
+        """Read the log-probability of each wanted token off its parent's state, and the first choice behind it."""
+        paths = [
+            [[(row, node) for node in path[branch.start :]] for path, branch in zip(tree.paths, group, strict=True)]
+            for row, (tree, group) in enumerate(zip(trees, groups, strict=True))
+        ]
+        nodes = sorted({node for group in paths for path in group for node in path})
+        edges = sorted({edge for group in paths for path in group for edge in pairwise(path)})
+        greedy: dict[tuple[int, int], int] = {}
+        scores: dict[tuple[int, int], float] = {}
+        for first in range(0, len(nodes), _NODES_AT_ONCE):
+            piece = nodes[first : first + _NODES_AT_ONCE]
+            rows, places = torch.tensor(piece, device=hidden.device).T
+            logits = self.head.logits(hidden[rows, places].to(self._dtype))
+            greedy |= zip(piece, logits.argmax(dim=1).tolist(), strict=True)
+            number = {node: n for n, node in enumerate(piece)}
+            wanted = [(number[parent], child) for parent, child in edges if parent in number]
+            parents, targets = [n for n, _ in wanted], [trees[row].tokens[node] for _, (row, node) in wanted]
+            found = logits[parents, targets] - logits.logsumexp(dim=1)[parents]
+            scores |= zip((child for _, child in wanted), found.tolist(), strict=True)
+        return [
+            [BranchScore(tuple(scores[n] for n in path[1:]), tuple(greedy[n] for n in path)) for path in group]
+            for group in paths
+        ]
 
 
 def _joined(parts: Sequence[Scored]) -> Scored:

@@ -7,7 +7,7 @@ import numpy as np
 
 from lingraft.errors import MeasurementError
 
-__all__ = ["bootstrap_ratio", "wilson_interval"]
+__all__ = ["bootstrap_ratio", "macro_interval", "wilson_interval"]
 
 _Z95 = 1.959963984540054
 
@@ -45,4 +45,28 @@ def bootstrap_ratio(
     picks = np.random.default_rng(seed).integers(len(above), size=(resamples, len(above)))
     ratios = above[picks].sum(axis=1) / below[picks].sum(axis=1)
     low, high = np.quantile(ratios, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def macro_interval(
+    strata: Sequence[Sequence[int | float]], *, resamples: int = 10_000, seed: int = 0
+) -> tuple[float, float]:
+    """Return the 95 % percentile interval of the mean of the strata's means, items being drawn within each stratum.
+
+    Every stratum keeps its own number of items in every draw, and all strata weigh the same (stratified bootstrap).
+
+    Raises:
+        MeasurementError: there is no stratum, or one without items.
+    """
+    if not strata or not all(strata):
+        raise MeasurementError("a macro mean needs at least one stratum, and items in each")
+    generator, total = np.random.default_rng(seed), np.zeros(resamples)
+    for stratum in strata:
+        values = np.asarray(stratum, dtype=np.float64)
+        if np.isin(values, (0, 1)).all():
+            # How many ones are drawn is all that counts, and its distribution is known.
+            total += generator.binomial(len(values), values.mean(), size=resamples) / len(values)
+        else:
+            total += values[generator.integers(len(values), size=(resamples, len(values)))].mean(axis=1)
+    low, high = np.quantile(total / len(strata), [0.025, 0.975])
     return float(low), float(high)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from lingraft.errors import ModelError
 
-__all__ = ["isolating_inputs", "positions_in_documents", "refuse_leaks"]
+__all__ = ["isolating_inputs", "masked_inputs", "positions_in_documents", "refuse_leaks"]
 
 _TAKES_A_MASK = ("eager", "sdpa")
 _TOLERANCE = 1e-4
@@ -45,29 +45,45 @@ def isolating_inputs(model: nn.Module, documents: Int[Tensor, "batch position"])
         ``position_ids`` where the model takes them, and ``attention_mask``: with SDPA of booleans, with eager attention
         of numbers to be added, ``(batch, 1, position, position)``; by kind of layer where layers differ.
     """
+    places = torch.arange(documents.shape[1], device=documents.device)
+    seen = (documents[:, :, None] == documents[:, None, :]) & (places[:, None] >= places[None, :])
+    return masked_inputs(model, seen, positions_in_documents(documents))
+
+
+def masked_inputs(
+    model: nn.Module, seen: Bool[Tensor, "batch position position"], positions: Int[Tensor, "batch position"]
+) -> dict[str, Any]:
+    """Return the arguments by which a model's body computes each token from those that it is to see, and no others.
+
+    Args:
+        model: the causal language model.
+        seen: for each token, a row of what it sees; itself is one of them.
+        positions: where each token stands in its own text; what is a window's width further back is not seen in layers
+            with a window.
+
+    Returns:
+        As :func:`isolating_inputs`.
+    """
     given: Any = model
     inputs: dict[str, Any] = {}
     if "position_ids" in inspect.signature(given.base_model.forward).parameters:
-        inputs["position_ids"] = positions_in_documents(documents)
+        inputs["position_ids"] = positions
     config = given.config.get_text_config()
     if config._attn_implementation not in _TAKES_A_MASK:
         return inputs
     window, kinds = getattr(config, "sliding_window", None), set(getattr(config, "layer_types", None) or ())
-    full = _visible(documents, None if kinds or window is None else window)
-    masks = {"full_attention": full}
-    if "sliding_attention" in kinds:
-        masks["sliding_attention"] = _visible(documents, window)
+    masks = {"full_attention": seen if kinds or window is None else seen & _within(positions, window)}
+    if "sliding_attention" in kinds and window is not None:
+        masks["sliding_attention"] = seen & _within(positions, window)
+    made = {kind: mask[:, None] for kind, mask in masks.items()}
     if config._attn_implementation == "eager":
         dtype = next(given.parameters()).dtype
-        masks = {kind: _additive(mask, dtype) for kind, mask in masks.items()}
-    return inputs | {"attention_mask": masks["full_attention"] if len(masks) == 1 else masks}
+        made = {kind: _additive(mask, dtype) for kind, mask in made.items()}
+    return inputs | {"attention_mask": made["full_attention"] if len(made) == 1 else made}
 
 
-def _visible(documents: Int[Tensor, "batch position"], window: int | None) -> Bool[Tensor, "batch 1 position position"]:
-    places = torch.arange(documents.shape[1], device=documents.device)
-    distance = places[:, None] - places[None, :]
-    seen = distance >= 0 if window is None else (distance >= 0) & (distance < window)
-    return ((documents[:, :, None] == documents[:, None, :]) & seen)[:, None]
+def _within(positions: Int[Tensor, "batch position"], window: int) -> Bool[Tensor, "batch position position"]:
+    return positions[:, :, None] - positions[:, None, :] < window
 
 
 def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:

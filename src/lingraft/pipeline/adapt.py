@@ -20,9 +20,10 @@ from lingraft.pipeline.expanding import prepare_vocabulary
 from lingraft.pipeline.following import follow
 from lingraft.pipeline.initialising import prepare_embeddings
 from lingraft.pipeline.interpolating import interpolation_step
-from lingraft.pipeline.measuring import BASE_STATES, Evaluator, bind_probes
+from lingraft.pipeline.measuring import BASE_STATES, Evaluator
 from lingraft.pipeline.plan import make_plan
 from lingraft.pipeline.prepare import Prepared, prepare_base, prepare_stores, texts_of
+from lingraft.pipeline.probing import bind_probes
 from lingraft.pipeline.progress import Progress, Silent
 from lingraft.pipeline.ranks import Leader, refuse_undivided
 from lingraft.pipeline.stopping import Stopper

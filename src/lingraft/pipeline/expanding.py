@@ -8,11 +8,10 @@ from typing import Any
 
 from lingraft.batching import first_bytes
 from lingraft.corpus import read_prepared
-from lingraft.measure.probes import probes
-from lingraft.measure.probes.copain import TASKS, make_item
 from lingraft.measurement import Measurement
 from lingraft.model.locate import locate_tokenizer
 from lingraft.pipeline.prepare import corpora_key, texts_of
+from lingraft.pipeline.probing import bind_probes, probe_texts
 from lingraft.pipeline.progress import Progress
 from lingraft.pipeline.settings import learn_options, patched_tokenizer, target_cuts
 from lingraft.recipe import Recipe
@@ -116,7 +115,9 @@ def _read_texts(run: Run, recipe: Recipe) -> _Texts:
     }
     protected = _together(foreign.values())
     english = () if "en" in grown else ENGLISH_SAMPLE
-    protected = replace(protected, texts=[*protected.texts, *english, *_probe_prompts(recipe)])
+    # The probes' prompts are protected like source text, so that both models read the same tokens.
+    asked = probe_texts(bind_probes(recipe))
+    protected = replace(protected, texts=[*protected.texts, *english, *asked])
     spoken = dict.fromkeys([*grown, recipe.languages.source])
     held_out = {language: list(texts_of(run, recipe, language, "validation")) for language in spoken}
     learning = (text for sample in targets.values() for text in sample.texts)
@@ -167,15 +168,6 @@ def _parallel(run: Run, recipe: Recipe) -> tuple[list[str], list[str]]:
         sides.append({document.id: document.text for file in files for document in read_prepared(file)})
     shared = sorted(sides[0].keys() & sides[1].keys())
     return [sides[0][name] for name in shared], [sides[1][name] for name in shared]
-
-
-def _probe_prompts(recipe: Recipe) -> list[str]:
-    """Return prompts of the text probes: they are protected like source text, so that both models read the same ids."""
-    chosen = next((choice.options for choice in recipe.measure.probes if choice.name == "copain"), {})
-    defaults = {name: option.default for name, option in probes.get("copain", "measure.probes").options().items()}
-    num_items, shots = (int((defaults | dict(chosen))[name]) for name in ("num_items", "shots"))
-    items = (make_item(task, index, shots=shots, seed=0) for task in TASKS for index in range(num_items))
-    return [f"{item.prompt} {member}\n" for item in items for member in item.members]
 
 
 def _expand_and_prove(

@@ -12,7 +12,7 @@ from torch import nn
 from lingraft.corpus import Reading, Rejects, find_files, read_files, source_fingerprint
 from lingraft.errors import ModelError, RecipeError
 from lingraft.measure.bits_per_byte import BitsPerByte, choose_documents, measure_bits_per_byte, split_lossless
-from lingraft.measure.probes import ProbeContext, ProbeScore, probes
+from lingraft.measure.probes import ProbeContext, ProbeResult, ProbeScore, probes
 from lingraft.measure.scoring import Scorer
 from lingraft.measure.shift import ParameterShift, measure_shift
 from lingraft.model.base import convert_gguf, fetch_folder, load_model
@@ -88,8 +88,8 @@ def probe(opened: OpenedModel, name: str, options: Mapping[str, Any]) -> list[Pr
     """Return the scores of one probe; raises RecipeError for an unknown probe or option."""
     function = probes.get(name, "probe").bind(options, "probe")
     context = ProbeContext(opened.scorer(), opened.tokenizer, frozenset(opened.tokenizer.vocabulary.values()))
-    scores: list[ProbeScore] = function(context)
-    return scores
+    result: ProbeResult = function(context)
+    return result.scores
 
 
 def diagnose(opened: OpenedModel, against: OpenedModel) -> tuple[ParameterShift, int]:

@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from lingraft.measure.bits_per_byte import (
     split_lossless,
 )
 from lingraft.measure.mass import probability_mass
-from lingraft.measure.probes import ProbeContext, probes
+from lingraft.measure.probes import ProbeContext
 from lingraft.measure.scoring import Scorer
 from lingraft.measure.statistics import bootstrap_ratio
 from lingraft.measurement import Measurement
@@ -32,13 +32,14 @@ from lingraft.model.base import is_tied
 from lingraft.model.freeze import other_rows, row_index
 from lingraft.pipeline.drifting import DriftWatch, shift_rows
 from lingraft.pipeline.prepare import Prepared, texts_of
+from lingraft.pipeline.probing import bind_probes, comparability_rows, run_probes
 from lingraft.pipeline.progress import Progress
 from lingraft.pipeline.text_rows import bits_items, bits_rows, dead_mass_rows, full_window_row, secondary_rows
-from lingraft.recipe import Choice, Recipe
+from lingraft.recipe import Recipe
 from lingraft.run import Run, read_own, write_file
 from lingraft.vocabulary import TokenizerFile, VocabularyExpansion, dominant_scripts
 
-__all__ = ["BASE_STATES", "Evaluator", "bind_probes"]
+__all__ = ["BASE_STATES", "Evaluator"]
 
 BASE_STATES = "base_states.safetensors"
 
@@ -46,24 +47,6 @@ _WINDOW = 2050
 _MASS_SEGMENTS = 8
 # An untrained model is a little above chance; one whose matrix and tokenizer do not fit is far above.
 _WORSE_THAN_CHANCE = 1.1
-
-
-def bind_probes(recipe: Recipe) -> list[tuple[str, bool, Callable[..., Any]]]:
-    """Return ``(name, whether it is light, bound function)`` of every probe.
-
-    Raises:
-        RecipeError: a name or an option is unknown.
-    """
-    bound = []
-    for index, choice in enumerate(recipe.measure.probes):
-        where = f"measure.probes.{index}"
-        entry = probes.get(choice.name, where)
-        bound.append((_label(choice), bool(entry.marks.get("light", True)), entry.bind(choice.options, where)))
-    return bound
-
-
-def _label(choice: Choice) -> str:
-    return choice.name.rpartition(":")[2]
 
 
 @dataclass
@@ -141,6 +124,7 @@ class Evaluator:
         bits = self._all_bits(scorer)
         rows = self._bits_rows("expanded", 0, bits)
         rows += self._probe_rows(scorer, self.expansion.new, "expanded", 0, heavy=False)
+        rows += comparability_rows(self._probes, self.expansion)
         rows += self._new_row_rows(model)
         rows += self._dead_rows(scorer, self.expansion.new, "expanded", 0)
         self._write(rows, self._text_items("expanded", 0, bits))
@@ -161,7 +145,7 @@ class Evaluator:
         rows = self._bits_rows(stage, tokens, bits)
         if heavy:
             rows += self._text_rows(scorer, self.expansion.new, stage, tokens, bits)
-        rows += self._probe_rows(scorer, self.expansion.new, stage, tokens, heavy=heavy)
+        rows += self._probe_rows(scorer, self.expansion.new, stage, tokens, heavy=heavy, averaged=averaged)
         if self.recipe.measure.parameter_shift:
             rows += shift_rows(model, stage, tokens, start, self.expansion)
         if heavy:
@@ -256,14 +240,20 @@ class Evaluator:
         return Measurement(stage, tokens, name, value, language, low, high, len(sizes))
 
     def _probe_rows(
-        self, scorer: Scorer, tokenizer: TokenizerFile, stage: str, tokens: int, *, heavy: bool
-    ) -> Iterator[Measurement]:
+        self,
+        scorer: Scorer,
+        tokenizer: TokenizerFile,
+        stage: str,
+        tokens: int,
+        *,
+        heavy: bool,
+        averaged: bool = False,
+    ) -> list[Measurement]:
+        """Return the rows of the probes; what they say of single items is recorded at once."""
         context = ProbeContext(scorer, tokenizer, frozenset(self._shared_ids()))
-        for name, light, function in self._probes:
-            if light or heavy:
-                for score in function(context):
-                    label = f"probe/{name}/{score.name}"
-                    yield Measurement(stage, tokens, label, score.value, None, score.low, score.high, score.count)
+        rows, records = run_probes(self._probes, context, stage, tokens, heavy=heavy, averaged=averaged)
+        self.run.record_items(records)
+        return rows
 
     def _shared_ids(self) -> tuple[int, ...]:
         """Return the ids of the old tokenizer that no new token took, ascending."""

@@ -34,6 +34,7 @@ from lingraft.pipeline.trainable_plan import refuse_untrainable_stages
 from lingraft.pipeline.vocabulary_plan import VocabularyPlan, num_rows, plan_vocabulary
 from lingraft.quantities import format_tokens
 from lingraft.recipe import Recipe
+from lingraft.recipe_measure import Measure
 from lingraft.vocabulary import needs_patch, refuse_unexpandable
 from lingraft.vocabulary.dropout import BPE_FAMILIES
 
@@ -96,6 +97,7 @@ def make_plan(recipe: Recipe) -> Plan:
     """
     refuse_unusable_trackers(recipe)
     refuse_unwatchable(recipe)
+    _refuse_unusable_probes(recipe)
     location = locate_base(recipe.base_model, recipe.revision)
     for index, stage in enumerate(recipe.stages):
         stage_rates(recipe, index)
@@ -147,6 +149,14 @@ def _refuse_ids_beyond_the_matrix(base: BaseDescription) -> None:
             f"base_model: the tokenizer gives {token!r} the id {base.tokenizer.num_ids - 1}, the embedding matrix has "
             f"{base.num_rows} rows: tokenizer and weights do not belong together"
         )
+
+
+def _refuse_unusable_probes(recipe: Recipe) -> None:
+    if recipe.measure.probes != Measure().probes:
+        # Probes import torch, which a plan can do without.
+        from lingraft.pipeline.probing import bind_probes
+
+        bind_probes(recipe)
 
 
 def _refuse_unexpandable(recipe: Recipe, base: BaseDescription) -> None:

@@ -1,0 +1,108 @@
+"""Runs a recipe's probes: numbers as rows, items as records, and whether both tokenizers read the prompts alike."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from lingraft.errors import MeasurementError, RecipeError
+from lingraft.item_records import ItemRecord
+from lingraft.measure.probes import ProbeContext, ProbeResult, probes, questions_of
+from lingraft.measurement import Measurement
+from lingraft.recipe import Choice, Recipe
+from lingraft.registry import Entry
+from lingraft.vocabulary import TokenizerFile, VocabularyExpansion
+
+__all__ = ["BoundProbe", "bind_probes", "comparability_rows", "probe_texts", "run_probes"]
+
+
+@dataclass(frozen=True)
+class BoundProbe:
+    """A probe of a recipe: its name, whether it also runs during training, whether it asks in text, and itself."""
+
+    name: str
+    light: bool
+    text: bool
+    function: Callable[[ProbeContext], ProbeResult]
+
+
+def bind_probes(recipe: Recipe) -> list[BoundProbe]:
+    """Return the probes of a recipe with their options filled in.
+
+    Raises:
+        RecipeError: a name or an option is unknown, or an option has a value that means nothing.
+    """
+    bound = []
+    for index, choice in enumerate(recipe.measure.probes):
+        where = f"measure.probes.{index}"
+        entry = probes.get(choice.name, where)
+        light, text = bool(entry.marks.get("light", True)), bool(entry.marks.get("text", False))
+        function = entry.bind(choice.options, where)
+        _check(entry, choice, where)
+        bound.append(BoundProbe(_label(choice), light, text, function))
+    return bound
+
+
+def _check(entry: Entry, choice: Choice, where: str) -> None:
+    """Let a probe look at its options before any model is there."""
+    check = entry.marks.get("check")
+    if check is not None:
+        defaults = {name: option.default for name, option in entry.options().items()}
+        try:
+            check(**(defaults | dict(choice.options)))
+        except MeasurementError as error:
+            raise RecipeError(f"{where}: {error}") from error
+
+
+def _label(choice: Choice) -> str:
+    return choice.name.rpartition(":")[2]
+
+
+def run_probes(
+    bound: Sequence[BoundProbe], context: ProbeContext, stage: str, tokens: int, *, heavy: bool, averaged: bool = False
+) -> tuple[list[Measurement], list[ItemRecord]]:
+    """Return the rows ``probe/NAME/SCORE`` and the records of single items; heavy probes run if ``heavy``."""
+    rows: list[Measurement] = []
+    records: list[ItemRecord] = []
+    for probe in bound:
+        if probe.light or heavy:
+            result = probe.function(context)
+            for score in result.scores:
+                name = f"probe/{probe.name}/{score.name}"
+                rows.append(Measurement(stage, tokens, name, score.value, None, score.low, score.high, score.count))
+            for item in result.items:
+                name = f"probe/{probe.name}/{item.task}".rstrip("/")
+                records.append(ItemRecord(stage, tokens, name, item.item, item.scores, averaged=averaged))
+    return rows, records
+
+
+def probe_texts(bound: Sequence[BoundProbe]) -> list[str]:
+    """Return every prompt of the text probes with its answer behind it, as a model reads it, each once.
+
+    Raises:
+        MeasurementError: a probe's options are wrong.
+    """
+    asked = (question for probe in bound if probe.text for question in questions_of(probe.function))
+    return list(dict.fromkeys(f"{question.prompt}{question.answer}\n" for question in asked))
+
+
+def comparability_rows(bound: Sequence[BoundProbe], expansion: VocabularyExpansion) -> Iterator[Measurement]:
+    """Yield whether the probes' prompts are the same tokens to the base and to the expanded tokenizer.
+
+    Where ``probe/NAME/prompts_tokenised_differently`` is above zero, the two models were not asked the same, and scores
+    before and after must not be compared; the two rows beside it are how many tokens the prompts have.
+    """
+    for probe in bound:
+        if not probe.text:
+            continue
+        texts = probe_texts([probe])
+        before, after = (_spelled(tokenizer, texts) for tokenizer in (expansion.old, expansion.new))
+        differing = sum(one != other for one, other in zip(before, after, strict=True))
+        place = f"probe/{probe.name}/prompts"
+        yield Measurement("expanded", 0, f"{place}_tokenised_differently", differing, count=len(texts))
+        yield Measurement("expanded", 0, f"{place}_tokens_base", sum(map(len, before)), count=len(texts))
+        yield Measurement("expanded", 0, f"{place}_tokens_adapted", sum(map(len, after)), count=len(texts))
+
+
+def _spelled(tokenizer: TokenizerFile, texts: Sequence[str]) -> list[list[str]]:
+    """Return texts as spelled tokens: an id may have moved, and its token is the same all the same."""
+    spelling = {token_id: token for token, token_id in tokenizer.vocabulary.items()}
+    return [[spelling[token_id] for token_id in ids] for ids in tokenizer.encode_batch(texts)]

@@ -40,6 +40,7 @@ recipe_guard
 recipe_corpus
 recipe_stage
 recipe_forgetting
+recipe_tasks
 recipe_measure
 recipe_export
 recipe
@@ -178,6 +179,7 @@ measure.tasks.sets
 measure.tasks.seams
 measure.tasks.files
 measure.tasks.prompting
+measure.tasks.conditions
 measure.tasks.adapter
 measure.tasks.loading
 measure.tasks.running
@@ -235,6 +237,7 @@ pipeline.rates
 pipeline.guard_plan
 pipeline.parallel
 pipeline.outline
+pipeline.task_plan
 pipeline.probing
 pipeline.trainable_plan
 pipeline.data
@@ -248,6 +251,7 @@ pipeline.initialising
 pipeline.companions
 pipeline.drifting
 pipeline.text_rows
+pipeline.downstream
 pipeline.measuring
 pipeline.drawn_tokens
 pipeline.slicing

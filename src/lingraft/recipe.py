@@ -28,6 +28,7 @@ from lingraft.recipe_stage import (
     Optimizer,
     Stage,
 )
+from lingraft.recipe_tasks import DownstreamTask
 
 __all__ = [
     "TRAIN_WORDS",
@@ -38,6 +39,7 @@ __all__ = [
     "Choice",
     "Corpus",
     "Documents",
+    "DownstreamTask",
     "Drift",
     "Ema",
     "EmbeddingInit",

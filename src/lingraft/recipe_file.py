@@ -71,6 +71,11 @@ def _make_paths_absolute(raw: dict[str, Any], folder: Path) -> None:
         if isinstance(corpus, dict):
             _make_corpus_absolute(corpus, folder)
     _make_list_absolute(raw.get("measure"), "benchmark_files", folder)
+    measure = raw.get("measure")
+    _make_absolute(measure, "tasks_folder", folder)
+    tasks = measure.get("tasks") if isinstance(measure, dict) else None
+    for task in tasks if isinstance(tasks, list) else ():
+        _make_absolute(task, "folder", folder)
     _make_absolute(raw, "base_model", folder)
     _make_absolute(raw.get("vocabulary"), "second_tokenizer", folder)
     for options in _init_options(raw.get("embeddings")):

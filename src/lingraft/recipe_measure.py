@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 from lingraft.quantities import Fraction, LanguageCode
 from lingraft.recipe_forgetting import Drift, ForgettingAlarm
 from lingraft.recipe_part import Choice, NonEmpty, Part, as_tuple
+from lingraft.recipe_tasks import DownstreamTask
 
 __all__ = ["Measure", "Windows"]
 
@@ -38,6 +39,9 @@ class Measure(Part):
 
     ``at`` lists points of every stage, dense early because that is where forgetting happens
     (arXiv 2506.00288, sec. 4); the base model is always measured first. Heavy probes run at stage ends only.
+    Downstream ``tasks`` run on the base and where ``tasks_at`` says: at the end of the last stage, at the ends of all
+    ``stages``, or at all ``points``. The perplexity of their answers, on ``label_items`` of each, is measured at every
+    point: in-context learning is lost there before anything else shows it.
     """
 
     at: tuple[Fraction, ...] = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -46,6 +50,10 @@ class Measure(Part):
     segment_bytes: Annotated[int, Field(ge=64)] = 2048
     windows: Windows = Windows()
     probes: tuple[Choice, ...] = _SHORT_PROBES
+    tasks: tuple[DownstreamTask, ...] = ()
+    tasks_folder: NonEmpty | None = None
+    tasks_at: Literal["end", "stages", "points"] = "end"
+    label_items: Annotated[int, Field(ge=0)] = 50
     benchmark_files: tuple[NonEmpty, ...] = ()
     parameter_shift: bool = True
     drift: Drift = Drift()
@@ -54,4 +62,6 @@ class Measure(Part):
     samples: tuple[str, ...] = ()
     sample_tokens: Annotated[int, Field(ge=1)] = 40
 
-    _tuples = field_validator("at", "bits_per_byte", "probes", "samples", "benchmark_files", mode="before")(as_tuple)
+    _tuples = field_validator("at", "bits_per_byte", "probes", "tasks", "samples", "benchmark_files", mode="before")(
+        as_tuple
+    )

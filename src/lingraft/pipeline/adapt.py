@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from lingraft.errors import RecipeError, RunFolderError, nearest
+from lingraft.measure.tasks.conditions import record_path
 from lingraft.model.base import load_model
 from lingraft.model.export import export_model
 from lingraft.model.freeze import inserted_blocks
@@ -27,6 +28,7 @@ from lingraft.pipeline.probing import bind_probes
 from lingraft.pipeline.progress import Progress, Silent
 from lingraft.pipeline.ranks import Leader, refuse_undivided
 from lingraft.pipeline.stopping import Stopper
+from lingraft.pipeline.task_plan import tasks_digest
 from lingraft.pipeline.tracking import tracked
 from lingraft.pipeline.trainable_plan import refuse_untrainable_stages
 from lingraft.pipeline.training import (
@@ -210,6 +212,7 @@ def _measure_start(
         "embeddings": embeddings,
         "tokenizers": [evaluator.expansion.old.sha256, evaluator.expansion.new.sha256],
         "measure": recipe.measure.model_dump(mode="json", exclude={"at", "samples", "sample_tokens", "alarm"}),
+        "tasks": tasks_digest(recipe),
         "precision": recipe.precision,
         "corpora": [(run.finished(f"corpus-{corpus}") or {}).get("inputs") for corpus in recipe.corpora],
     }
@@ -219,6 +222,7 @@ def _measure_start(
         return measure(load_model(folder).to(choose_device(recipe)))
 
     makes = ["base_bits.json", *([BASE_STATES] if recipe.measure.drift.tokens else ())]
+    makes += [record_path(Path(), "base", 0).name] if recipe.measure.tasks else []
     run.step(name, inputs, action, makes=[run.path(made) for made in makes])
 
 

@@ -30,6 +30,7 @@ from lingraft.measure.statistics import bootstrap_ratio
 from lingraft.measurement import Measurement
 from lingraft.model.base import is_tied
 from lingraft.model.freeze import other_rows, row_index
+from lingraft.pipeline.downstream import Downstream
 from lingraft.pipeline.drifting import DriftWatch, shift_rows
 from lingraft.pipeline.prepare import Prepared, texts_of
 from lingraft.pipeline.probing import bind_probes, comparability_rows, run_probes
@@ -70,6 +71,7 @@ class Evaluator:
     def __post_init__(self) -> None:
         self._probes = bind_probes(self.recipe)
         self._texts = {code: self._held_out(code) for code in self.recipe.measured_languages()}
+        self._downstream = Downstream(self.run, self.recipe, self.base.documents.end, self.progress)
 
     def _held_out(self, language: str) -> EvaluationText:
         texts = choose_documents(
@@ -108,7 +110,8 @@ class Evaluator:
         rows = [row for code, b in bits.items() for row in bits_rows("base", 0, code, b, self._texts[code])]
         rows += self._text_rows(scorer, self.expansion.old, "base", 0, bits)
         rows += self._probe_rows(scorer, self.expansion.old, "base", 0, heavy=True)
-        self._write(rows, self._text_items("base", 0, bits))
+        asked, items = self._downstream.measure(scorer, self.expansion.old, "base", 0, in_full=True)
+        self._write([*rows, *asked], [*self._text_items("base", 0, bits), *items])
         return {code: b.value for code, b in bits.items()}
 
     def measure_expanded(self, model: nn.Module) -> dict[str, Any]:
@@ -127,6 +130,7 @@ class Evaluator:
         rows += comparability_rows(self._probes, self.expansion)
         rows += self._new_row_rows(model)
         rows += self._dead_rows(scorer, self.expansion.new, "expanded", 0)
+        rows += self._downstream.measure(scorer, self.expansion.new, "expanded", 0, in_full=False)[0]
         self._write(rows, self._text_items("expanded", 0, bits))
         self._refuse_spoiled_source(rows)
         self._refuse_worse_than_chance(rows)
@@ -150,9 +154,14 @@ class Evaluator:
             rows += shift_rows(model, stage, tokens, start, self.expansion)
         if heavy:
             rows += self._drift().rows(model, stage, tokens, start)
+        in_full = self._downstream.is_due(stage, at_stage_end=heavy)
+        asked, items = self._downstream.measure(
+            scorer, self.expansion.new, stage, tokens, in_full=in_full, averaged=averaged
+        )
+        rows += asked
         rows.append(Measurement(stage, tokens, "seconds/measuring", time.perf_counter() - began))
         rows = [replace(row, name=f"averaged/{row.name}") for row in rows] if averaged else rows
-        self._write(rows, self._text_items(stage, tokens, bits, averaged=averaged))
+        self._write(rows, [*self._text_items(stage, tokens, bits, averaged=averaged), *items])
         return rows
 
     def watch_stage(self, model: nn.Module, stage: str, tokens: int, start: Path) -> list[Measurement]:

@@ -29,6 +29,7 @@ from lingraft.pipeline.settings import (
     refuse_unmeasurable,
     stage_schedule,
 )
+from lingraft.pipeline.task_plan import refuse_unusable_tasks
 from lingraft.pipeline.tracking import refuse_unusable_trackers
 from lingraft.pipeline.trainable_plan import refuse_untrainable_stages
 from lingraft.pipeline.vocabulary_plan import VocabularyPlan, num_rows, plan_vocabulary
@@ -107,6 +108,7 @@ def make_plan(recipe: Recipe) -> Plan:
     places = {name: place_of(recipe, name) for name in recipe.corpora}
     refuse_shared_files(recipe)
     benchmark_files(recipe)
+    refuse_unusable_tasks(recipe)
     samples = {name: _sample(recipe, name, place) for name, place in places.items()}
     refuse_unmeasurable(recipe, lambda name: samples[name].holds_out)
     base = describe_base(location)

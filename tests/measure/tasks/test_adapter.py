@@ -96,7 +96,7 @@ def test_answers_score_as_by_lm_evals_own_model_with_bos(peer, every_row) -> Non
 def test_a_prompt_that_is_too_long_loses_its_beginning_and_is_counted(adapter, scorer, tokenizer) -> None:
     long = requests("loglikelihood", ("The light in the night. " * 60, "Then"))
     adapter.loglikelihood(long)
-    assert adapter.scores[id(long[0])].cut == len(tokenizer.encode("The light in the night. " * 60 + "Then")) - 255
+    assert adapter.scores[id(long[0])].cut == len(tokenizer.encode("The light in the night. " * 60 + "Then")) - 254
     made = requests("generate_until", ("The light in the night. " * 60, {"until": ["\n"], "max_gen_toks": 3}))
     assert len(adapter.generate_until(made)) == 1
     assert adapter.cut_prompts == 1

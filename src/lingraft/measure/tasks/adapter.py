@@ -8,6 +8,7 @@ than the window loses its beginning, and is counted. Generation is greedy, up to
 
 import contextlib
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from lingraft.errors import MeasurementError, MissingExtraError
 from lingraft.measure.scoring import Scorer
 from lingraft.measure.tasks.seams import Joined, join_answers
+from lingraft.measure.token_tree import Branch
 from lingraft.model.generate import continue_until
 from lingraft.vocabulary import TokenizerFile
 
@@ -78,8 +80,8 @@ class ScorerLM(LM):  # type: ignore[misc]
 
     @property
     def room(self) -> int:
-        """Tokens that fit behind the start token."""
-        return self.scorer.window - 1
+        """Tokens of a prompt with its answer: one place is the start token's, one what would be said behind them."""
+        return self.scorer.window - 2
 
     def joined(self, requests: Sequence[Any]) -> list[Joined]:
         """Return prompt and answer of each ``loglikelihood`` request as ids; no model is asked.
@@ -96,13 +98,15 @@ class ScorerLM(LM):  # type: ignore[misc]
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
         """Return ``(log p of the answer in nats, whether it is the greedy continuation)`` of each request."""
-        joined = self.joined(requests)
-        scored = self.scorer.score([one.ids for one in joined])
+        joined, groups = self.joined(requests), request_groups(requests)
+        branches = [[Branch(joined[place].ids, joined[place].start) for place in places] for places in groups]
         self.scores = {}
-        for request, one, row in zip(requests, joined, scored, strict=True):
-            told = row.log_probabilities[one.start :].double().sum().item()
-            greedy = tuple(row.greedy[one.start :].tolist()) == one.scored
-            self.scores[id(request)] = AnswerScore(told, len(one.scored), greedy, one.is_crossed, one.cut)
+        for places, found in zip(groups, self.scorer.score_branches(branches), strict=True):
+            for place, score in zip(places, found, strict=True):
+                one, told = joined[place], score.log_probabilities
+                self.scores[id(requests[place])] = AnswerScore(
+                    math.fsum(told), len(told), score.greedy[: len(told)] == one.scored, one.is_crossed, one.cut
+                )
         return [(self.scores[id(request)].log_probability, self.scores[id(request)].is_greedy) for request in requests]
 
     def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:

@@ -11,7 +11,7 @@ For Arabic or Devanagari with Latin letters or digits among the answers the last
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -80,7 +80,6 @@ class TaskResult:
     items: tuple[ItemScores, ...]
     seams: SeamCheck
     labels: LabelPerplexity | None = None
-    record: Mapping[str, Any] = field(default_factory=dict)
 
 
 def check_seams(loaded: LoadedTask, lm: ScorerLM) -> SeamCheck:
@@ -108,12 +107,13 @@ def check_seams(loaded: LoadedTask, lm: ScorerLM) -> SeamCheck:
     return SeamCheck(tuple(crossed), tuple(cut), next(iter(crossed.values()), ""))
 
 
-def run_tasks(tasks: Sequence[LoadedTask], lm: Any) -> list[TaskResult]:
+def run_tasks(tasks: Sequence[LoadedTask], lm: Any, *, label_items: int | None = None) -> list[TaskResult]:
     """Return the results of tasks; the prompts of all are looked at before the model is asked the first question.
 
     Args:
         tasks: loaded.
         lm: our adapter, or any of lm-eval's models; only ours tells of seams and label perplexity.
+        label_items: label perplexity is over so many items, as :func:`ask_labels` chooses them; None for all.
 
     Raises:
         MeasurementError: a prompt cannot be asked, or the scores of an item cannot be had.
@@ -121,7 +121,7 @@ def run_tasks(tasks: Sequence[LoadedTask], lm: Any) -> list[TaskResult]:
     ours = lm if isinstance(lm, ScorerLM) else None
     checks = [check_seams(loaded, ours) if ours else SeamCheck() for loaded in tasks]
     with quiet_harness():
-        return [_run(loaded, lm, check) for loaded, check in zip(tasks, checks, strict=True)]
+        return [_run(loaded, lm, check, label_items) for loaded, check in zip(tasks, checks, strict=True)]
 
 
 def ask_labels(loaded: LoadedTask, lm: ScorerLM, max_items: int) -> LabelPerplexity | None:
@@ -131,12 +131,16 @@ def ask_labels(loaded: LoadedTask, lm: ScorerLM, max_items: int) -> LabelPerplex
     """
     if loaded.task.OUTPUT_TYPE != _CHOICE:
         return None
-    chosen = sorted(loaded.items, key=lambda item: item.name)[:max_items]
+    chosen = _first_by_name(loaded, max_items)
     lm.loglikelihood([request for item in chosen for request in item.requests])
     return _labels(loaded, chosen, lm)
 
 
-def _run(loaded: LoadedTask, lm: Any, check: SeamCheck) -> TaskResult:
+def _first_by_name(loaded: LoadedTask, max_items: int | None) -> list[AskedItem]:
+    return sorted(loaded.items, key=lambda item: item.name)[:max_items]
+
+
+def _run(loaded: LoadedTask, lm: Any, check: SeamCheck, label_items: int | None) -> TaskResult:
     requests = [request for request in loaded.requests for _ in range(max(1, request.repeats or 1))]
     for request in requests:
         request.resps.clear()
@@ -154,7 +158,7 @@ def _run(loaded: LoadedTask, lm: Any, check: SeamCheck) -> TaskResult:
     )
     labels = None
     if isinstance(lm, ScorerLM) and loaded.task.OUTPUT_TYPE == _CHOICE:
-        labels = _labels(loaded, loaded.items, lm)
+        labels = _labels(loaded, _first_by_name(loaded, label_items), lm)
     return TaskResult(loaded, _metrics(loaded, values, scored), scored, check, labels)
 
 

@@ -258,6 +258,7 @@ pipeline.slicing
 pipeline.ranks
 pipeline.training
 pipeline.following
+pipeline.calibrating
 pipeline.interpolating
 pipeline.bakeoff
 pipeline.inspecting

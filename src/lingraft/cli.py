@@ -92,12 +92,24 @@ def _seen_from(folder: Path, path: str) -> str:
 
 
 @app.command()
-def plan(recipe: RecipePath, overrides: Overrides = None) -> None:
+def plan(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="try five steps of every stage, so that time and memory are measured")
+    ] = False,
+    price: Annotated[float | None, typer.Option(min=0, help="of an hour of this machine")] = None,
+) -> None:
     """Show what a recipe will do; loads no weights and refuses what cannot work."""
     from lingraft.pipeline.plan import make_plan
     from lingraft.terminal import show_plan
 
-    show_plan(make_plan(read_recipe(recipe, overrides)), new_console())
+    made = make_plan(read_recipe(recipe, overrides))
+    if calibrate:
+        from lingraft.pipeline import calibrating
+
+        made = calibrating.calibrate(made)
+    show_plan(made, new_console(), price)
 
 
 @app.command()

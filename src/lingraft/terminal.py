@@ -109,8 +109,8 @@ def _headline(row: Measurement) -> str:
     return f"{name} {row.language} {row.value:.3f}" if row.language else f"{name} {row.value:.3f}"
 
 
-def show_plan(plan: "Plan", console: Console) -> None:
-    """Print a plan: corpora, stages, mix and rate over time, size, memory, time, warnings."""
+def show_plan(plan: "Plan", console: Console, price: float | None = None) -> None:
+    """Print a plan: corpora, stages, mix and rate over time, size, memory, time, its price by the hour, warnings."""
     recipe, base = plan.recipe, plan.base
     console.print(
         f"[bold]{plain(recipe.name)}[/bold]: {plain(plan.base_name)} learns {recipe.languages.target}",
@@ -129,7 +129,7 @@ def show_plan(plan: "Plan", console: Console) -> None:
     for need in plan.needs:
         console.print(f"embeddings: {plain(need)}", highlight=False)
     console.print(_corpora_table(plan))
-    console.print(_stages_table(plan))
+    console.print(_stages_table(plan, price))
     for outline in plan.stages:
         console.print(_course_table(outline.stage.name, outline.mix, outline.rates, outline.table_rates))
     for warning in plan.warnings:
@@ -230,7 +230,7 @@ def _corpora_table(plan: "Plan") -> Table:
     return table
 
 
-def _stages_table(plan: "Plan") -> Table:
+def _stages_table(plan: "Plan", price: float | None) -> Table:
     """One column per stage: what is said of it stands below each other, so that the table fits a narrow terminal."""
     table = Table(title="stages", title_justify="left")
     table.add_column("")
@@ -249,9 +249,12 @@ def _stages_table(plan: "Plan") -> Table:
                 "averaging": average,
                 "half-life": halves,
                 "weight of its start": start,
+                "work": f"{outline.flops:.2e} FLOP",
                 "peak memory": f"about {outline.memory_bytes / 2**30:.1f} GiB",
                 "time here": f"about {format_duration(outline.seconds)}",
             }
+            | ({} if outline.utilisation is None else {"of the product rate": f"{outline.utilisation:.0%}"})
+            | ({} if price is None else {"price": f"about {outline.seconds / 3600 * price:,.2f}"})
         )
     for row in columns[0]:
         table.add_row(row, *(column[row] for column in columns))

@@ -19,6 +19,7 @@ __all__ = [
     "BaseDescription",
     "BaseLocation",
     "describe_base",
+    "describing_folder",
     "gguf_tokenizer_text",
     "locate_base",
     "locate_tokenizer",
@@ -164,7 +165,7 @@ def describe_base(location: BaseLocation) -> BaseDescription:
     if location.kind == "gguf":
         assert location.path is not None
         return _describe_gguf(location.path)
-    folder = location.path if location.path else _fetch_description(location)
+    folder = describing_folder(location)
     config = read_json_object(folder / "config.json")
     refuse_code_in_config(config, str(folder))
     shapes = _hub_shapes(location, folder) if location.kind == "hub" else _safetensors_shapes(folder)
@@ -178,7 +179,14 @@ def refuse_code_in_config(config: Mapping[str, Any], source: str) -> None:
             raise ModelError(f"{source}: config.json holds {key!r}, which would run code that comes with the model")
 
 
-def _fetch_description(location: BaseLocation) -> Path:
+def describing_folder(location: BaseLocation) -> Path:
+    """Return a folder with what describes a model that is no GGUF file; of one on the hub that alone is fetched.
+
+    Raises:
+        ModelError: the hub does not answer or has no such model.
+    """
+    if location.path:
+        return location.path
     from huggingface_hub import snapshot_download
 
     try:

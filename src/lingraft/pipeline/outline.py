@@ -13,7 +13,7 @@ from lingraft.pipeline.settings import average_in_words, stage_schedule
 from lingraft.recipe import TRAIN_WORDS, Recipe, Stage
 from lingraft.training.optimizer import optimizers
 
-__all__ = ["StageOutline", "outline_stage", "path_length", "product_rate", "stage_memory"]
+__all__ = ["StageOutline", "StepCost", "outline_stage", "path_length", "product_rate", "stage_memory"]
 
 _POINTS = tuple(n / 10 for n in range(10))
 # Bytes that a layer keeps per token and hidden unit for the backward pass. Of SmolLM2-135M the tensors that autograd
@@ -27,12 +27,28 @@ _REACHED = {"bf16": 1.2, "fp32": 0.55}
 
 
 @dataclass(frozen=True)
+class StepCost:
+    """What one optimiser step of a stage takes.
+
+    Attributes:
+        seconds: the median of three.
+        peak_bytes: most memory held at once: of the process on a CPU, of tensors on a GPU.
+        product_rate: FLOP per second of a product of two large square matrices in the type that the run computes in.
+    """
+
+    seconds: float
+    peak_bytes: int
+    product_rate: float
+
+
+@dataclass(frozen=True)
 class StageOutline:
     """A stage in numbers: the mix and the rates at ten points of it, the weights that learn, peak bytes and seconds.
 
     ``table_rates`` are those of the embedding matrices; ``averaging`` is the average, its half-life, and what of the
     start is left at the end, in words; ``path`` the sum of the rates of all steps, which is about the farthest that
-    AdamW can carry a weight.
+    AdamW can carry a weight. ``flops`` are those of all its matrix products; ``cost`` is there once a few steps have
+    been tried (:mod:`lingraft.pipeline.calibrating`), and then time and memory are what they took.
     """
 
     stage: Stage
@@ -46,6 +62,18 @@ class StageOutline:
     seconds: float
     averaging: tuple[str, str, str]
     path: float
+    flops: float = 0.0
+    cost: StepCost | None = None
+
+    @property
+    def utilisation(self) -> float | None:
+        """Model FLOP utilisation (arXiv 2204.02311, app. B): of a tried step, the share of the product rate it reaches.
+
+        Activations that are made again count once: they are no work of the model's.
+        """
+        if self.cost is None:
+            return None
+        return self.flops / self.num_steps / self.cost.seconds / self.cost.product_rate
 
 
 def outline_stage(
@@ -70,7 +98,11 @@ def outline_stage(
     course = tuple(rates.at(int(point * steps)) for point in _POINTS)
     tokens = steps * stage.batch.tokens
     # A frozen body needs no gradients of its own, but the backward pass still runs through it to the input rows.
-    passes = (6 if "all" in stage.trains else 4) + (2 if stage.batch.checkpoint_activations else 0)
+    work = 6 if "all" in stage.trains else 4
+    passes = work + (2 if stage.batch.checkpoint_activations else 0)
+    # Queries against keys and weights against values: half of all pairs, since none looks ahead.
+    attention = work * base.num_layers * base.hidden_size * stage.batch.sequence_length
+    looked_up = 0 if base.is_tied else rows * base.hidden_size
     # Gradients and moments are of whole matrices, even where only some of their rows learn.
     stepped = rows * tables if learning <= rows * tables else learning
     return StageOutline(
@@ -85,6 +117,7 @@ def outline_stage(
         seconds=passes * parameters * tokens / (rate * _REACHED[recipe.precision]),
         averaging=average_in_words(stage),
         path=path_length(stage, rates),
+        flops=float(tokens * (work * (parameters - looked_up) + attention)),
     )
 
 

@@ -340,11 +340,6 @@ def _plan_corpus(
     )
 
 
-# Where the rates of a stage add up to more than this, the base is soon gone (4e-4 over 100,000 steps is 20 and
-# more); the runs of arXiv 2506.00288 stay near 0.5.
-_FAR = 3.0
-
-
 def _warnings(recipe: Recipe, corpora: tuple[CorpusPlan, ...], stages: tuple[StageOutline, ...]) -> Iterator[str]:
     source = recipe.languages.source
     speakers = {name for name in recipe.corpora if recipe.language_of(name) == source}

@@ -226,6 +226,10 @@ report.data
 report.provenance
 report.card
 report.page
+report.contenders
+report.recommendation
+report.pareto
+report.comparison
 report
 
 pipeline.progress

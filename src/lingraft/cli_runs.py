@@ -8,9 +8,16 @@ import typer
 
 from lingraft.cli_options import Overrides, new_console
 
-__all__ = ["export", "interpolate", "list_names", "report", "run_verbs", "sweep"]
+__all__ = ["compare", "export", "interpolate", "list_names", "report", "run_verbs", "sweep"]
 
 run_verbs = typer.Typer()
+
+MaxSourceRise = Annotated[
+    float, typer.Option(min=0, help="bits per byte by which source text may get dearer for an arm to be shipped")
+]
+MaxIclFall = Annotated[
+    float, typer.Option(min=0, help="by how much an in-context probe's score may fall, where the fall is certain")
+]
 
 _REGISTRIES = {
     "init-methods": ("embeddings", "init_methods"),
@@ -104,6 +111,27 @@ def interpolate(
 
 
 @run_verbs.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="run folders, two or more", show_default=False)],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="an HTML page to write as well")] = None,
+    max_source_rise: MaxSourceRise = 0.05,
+    max_icl_fall: MaxIclFall = 0.05,
+) -> None:
+    """Compare finished runs item by item, the others with the first, and say which to ship."""
+    from lingraft.errors import RunFolderError
+    from lingraft.measure.verdict import Rules
+    from lingraft.report.comparison import compare_runs, write_comparison
+    from lingraft.terminal_sweeps import show_comparison
+
+    if output is not None and output.is_dir():
+        raise RunFolderError(f"{output} is a folder; name the file to write, as in {output / 'compare.html'}")
+    found = compare_runs(runs, rules=Rules(max_source_rise, max_icl_fall))
+    show_comparison(found, new_console())
+    if output is not None:
+        print(write_comparison(found, output))
+
+
+@run_verbs.command()
 def sweep(
     recipe: Annotated[Path, typer.Argument(help="a recipe, or a file that states a sweep of one", show_default=False)],
     vary: Annotated[
@@ -121,10 +149,13 @@ def sweep(
         int | None,
         typer.Option(envvar="SLURM_ARRAY_TASK_ID", help="run this arm alone, counted from 0", show_default=False),
     ] = None,
+    max_source_rise: MaxSourceRise = 0.05,
+    max_icl_fall: MaxIclFall = 0.05,
 ) -> None:
     """Run a recipe with several values of its options, and compare what comes out; the same command again goes on."""
     from lingraft import terminal_sweeps
     from lingraft.errors import InterruptedRunError
+    from lingraft.measure.verdict import Rules
     from lingraft.pipeline.arms import read_sweep
     from lingraft.pipeline.sweeping import plan_sweep, run_sweep
     from lingraft.terminal import TerminalProgress
@@ -135,14 +166,17 @@ def sweep(
     if plan:
         terminal_sweeps.show_sweep_plan(plan_sweep(stated), folder, console)
         return
-    progress = TerminalProgress(console)
+    progress, rules = TerminalProgress(console), Rules(max_source_rise, max_icl_fall)
     try:
-        states = run_sweep(stated, folder, only=arm_index, progress=progress)
+        states = run_sweep(stated, folder, only=arm_index, rules=rules, progress=progress)
     except KeyboardInterrupt as stop:
         raise InterruptedRunError("stopped at once; what came after the last checkpoint is lost") from stop
     finally:
         progress.close()
     terminal_sweeps.show_states(states, console)
+    if (page := folder / "comparison.html").is_file():
+        terminal_sweeps.show_recommendation(folder / "comparison.json", console)
+        print(f"comparison: {page}")
     ended = states if arm_index is None else states[arm_index : arm_index + 1]
     if any(state.status == "failed" for state in ended):
         raise typer.Exit(1)

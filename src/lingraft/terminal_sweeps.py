@@ -1,5 +1,6 @@
 """Sweeps and comparisons on a terminal, as tables."""
 
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +14,9 @@ from lingraft.terminal import format_duration, plain
 
 if TYPE_CHECKING:
     from lingraft.pipeline.sweeping import ArmState, SweepPlan
+    from lingraft.report.comparison import Comparison
 
-__all__ = ["show_states", "show_sweep_plan"]
+__all__ = ["show_comparison", "show_recommendation", "show_states", "show_sweep_plan"]
 
 
 def show_sweep_plan(plan: "SweepPlan", folder: Path, console: Console) -> None:
@@ -65,3 +67,46 @@ def show_states(states: Sequence["ArmState"], console: Console) -> None:
         went = f"failed: {plain(line)}" if state.status == "failed" else state.status
         table.add_row(plain(state.name), went, plain(", ".join(state.taken) or "–"))
     console.print(table)
+
+
+def show_comparison(comparison: "Comparison", console: Console) -> None:
+    """Print every arm's change from the base, its differences from the first arm, what is refused, and the verdict."""
+    from lingraft.report.recommendation import with_interval
+
+    verdict = comparison.verdict
+    table = Table(title="changes from the base model, bits per byte", title_justify="left")
+    for header in ("arm", f"{verdict.target}: gain", f"{verdict.source}: loss", "runs"):
+        table.add_column(header, overflow="fold")
+    for one in verdict.standings:
+        gain = with_interval(one.gain) if one.gain else "–"
+        loss = with_interval(one.loss, sign=True) if one.loss else "–"
+        table.add_row(plain(one.arm), plain(gain), plain(loss), str(len(one.seeds)))
+    console.print(table)
+    table = Table(title=f"minus {plain(comparison.reference)}, on the same items", title_justify="left")
+    for header in ("quantity", "arm", "difference", "p by Holm", "told apart", "could be found"):
+        table.add_column(header, overflow="fold")
+    for match in comparison.matches:
+        told = ("better" if match.is_better else "worse") if match.is_told else "no"
+        cells = (plain(with_interval(match.difference, sign=True)), f"{match.adjusted:.3f}", told)
+        table.add_row(plain(match.quantity.label), plain(match.second), *cells, f"{match.detectable:.3f}")
+    console.print(table)
+    for refused in comparison.refused:
+        names = f"{refused.quantity.label}, {refused.second} against {refused.first}"
+        console.print(f"not compared: {plain(names)}: {plain(refused.reason)}", highlight=False)
+    for name, reason in comparison.experiment.left_out.items():
+        console.print(f"left out: {plain(name)}: {plain(reason)}", highlight=False)
+    for note in comparison.experiment.notes:
+        console.print(plain(note), highlight=False)
+    _say(comparison.recommendation.headline, comparison.recommendation.reasons, console)
+
+
+def show_recommendation(path: Path, console: Console) -> None:
+    """Print the verdict that the JSON file of a comparison holds."""
+    told = json.loads(path.read_text(encoding="utf-8"))["recommendation"]
+    _say(told["headline"], told["reasons"], console)
+
+
+def _say(headline: str, reasons: Sequence[str], console: Console) -> None:
+    console.print(f"[bold]{plain(headline)}[/bold]", highlight=False)
+    for reason in reasons:
+        console.print(f"- {plain(reason)}", highlight=False)

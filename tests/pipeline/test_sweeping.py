@@ -85,13 +85,12 @@ def test_an_arm_that_fails_is_written_down_and_the_others_go_on(sweep: Sweep, tm
             raise error
 
     pretend(attempt)
-    ended = []
-    states = run_sweep(sweep, tmp_path / "sweep", after_arm=lambda: ended.append(len(ran)))
+    states = run_sweep(sweep, tmp_path / "sweep")
     assert [state.status for state in states] == ["failed", "failed", "done"]
     assert states[0].error == "the loss is not a number"
     assert "RuntimeError: out of memory" in states[1].error
     assert "attempt" in states[1].error, "what is no fault of the user comes with its place"
-    assert (ran, ended) == (["none", "half", "ema"], [1, 2, 3])
+    assert ran == ["none", "half", "ema"]
     # The same command tries again what failed, and only that.
     broken.clear()
     assert [state.status for state in run_sweep(sweep, tmp_path / "sweep")] == ["done"] * 3

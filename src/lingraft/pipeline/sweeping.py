@@ -14,7 +14,7 @@ that fails is written down and the others go on; the same command goes on where 
 import json
 import os
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from lingraft.errors import InterruptedRunError, LingraftError, RecipeError, RunFolderError
+from lingraft.measure.verdict import Rules
 from lingraft.pipeline.adapt import adapt, step_names
 from lingraft.pipeline.arms import Sweep, SweepArm
 from lingraft.pipeline.plan import Plan, make_plan
@@ -29,6 +30,7 @@ from lingraft.pipeline.progress import Progress, Silent
 from lingraft.pipeline.sharing import pieces_of, take_over
 from lingraft.recipe import Recipe
 from lingraft.recipe_file import dump_recipe
+from lingraft.report.comparison import compare_runs, write_comparison, write_comparison_json
 from lingraft.run import Run, fingerprint, read_own, write_file
 
 __all__ = ["ArmState", "SweepPlan", "arm_folder", "plan_sweep", "read_states", "run_sweep"]
@@ -147,8 +149,8 @@ def run_sweep(
     folder: str | Path,
     *,
     only: int | None = None,
+    rules: Rules | None = None,
     progress: Progress | None = None,
-    after_arm: Callable[[], None] | None = None,
 ) -> tuple[ArmState, ...]:
     """Run the arms of a sweep that are not done, and return how each has gone.
 
@@ -157,8 +159,8 @@ def run_sweep(
         folder: of the sweep.
         only: run this arm alone, as one task of a cluster's array does; what it shares with others it makes behind a
             lock, so that it is made once, whoever comes first.
+        rules: what an arm may cost to be recommended.
         progress: who is told.
-        after_arm: called when an arm has ended.
 
     Raises:
         InterruptedRunError: the user stopped it; the same call goes on.
@@ -179,9 +181,25 @@ def run_sweep(
     for arm in waiting:
         teller.phase(f"arm {sweep.arms.index(arm) + 1} of {len(sweep.arms)}: {arm.name}")
         _write_state(folder, arm, _ended(sweep, folder, arm, teller, is_alone=only is not None))
-        if after_arm is not None:
-            after_arm()
+        _compare(sweep, folder, rules, teller)
+    if not waiting:
+        _compare(sweep, folder, rules, teller)
     return read_states(folder, sweep)
+
+
+def _compare(sweep: Sweep, folder: Path, rules: Rules | None, progress: Progress) -> None:
+    """Write the comparison of the arms that are done, as soon as there are two."""
+    states = read_states(folder, sweep)
+    done = [arm_folder(folder, state.name) for state in states if state.status == "done"]
+    failed = {state.name: state.error for state in states if state.status == "failed"}
+    if len(done) < 2:
+        return
+    try:
+        found = compare_runs(done, rules=rules, failed=failed)
+        write_comparison_json(found, folder / "comparison.json")
+        write_comparison(found, folder / "comparison.html", title=sweep.name)
+    except LingraftError as error:
+        progress.note(f"the arms cannot be compared: {error}")
 
 
 def _adopt(sweep: Sweep, folder: Path) -> None:

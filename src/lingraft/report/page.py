@@ -20,7 +20,7 @@ from lingraft.report.rows import language_name
 from lingraft.run import write_file
 from lingraft.version import __version__
 
-__all__ = ["render_page", "write_data_page", "write_report"]
+__all__ = ["compose_page", "render_page", "write_data_page", "write_report"]
 
 
 def write_report(run_folders: Sequence[Path], to: Path) -> Path:
@@ -62,11 +62,16 @@ def render_page(records: Sequence[RunRecord]) -> str:
     parts = [*evidence_sections(records, figures), *provenance_sections(records, figures)]
     parts = [part for part in parts if part.content]
     sections = join(section(*part) for part in parts)
+    return compose_page(_title(records), _header(records), _contents(parts), sections, figures)
+
+
+def compose_page(title: str, header: Html, contents: Html, sections: Html, figures: Figures) -> str:
+    """Return a page with charts: the frame, our scripts and plotly around sections that were made."""
     # "</script" inside a script would end it; plotly has none, but a new version might.
     plotly, script = (
         text.replace("\r\n", "\n").replace("</script", "<\\/script") for text in (get_plotlyjs(), _part("page.js"))
     )
-    return _fill(_title(records), _header(records), _contents(parts), sections, figures, plotly=plotly, script=script)
+    return _fill(title, header, contents, sections, figures, plotly=plotly, script=script)
 
 
 def _fill(

@@ -1,0 +1,295 @@
+"""One page on the arms of an experiment: which to ship, what each gains and costs, and what the data cannot tell."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lingraft.measure.comparison import Arm, Match, Quantity, Refused, matches, quantities_of
+from lingraft.measure.verdict import Rules, Standing, Verdict, judge
+from lingraft.report.blocks import Figures, section, table
+from lingraft.report.contenders import Experiment, read_experiment
+from lingraft.report.escaping import Html, element, isolated, join
+from lingraft.report.page import compose_page
+from lingraft.report.pareto import pareto_chart
+from lingraft.report.recommendation import Recommendation, recommend, signed, with_interval
+from lingraft.report.rows import language_name
+from lingraft.run import write_file
+
+__all__ = [
+    "Comparison",
+    "compare_runs",
+    "comparison_json",
+    "comparison_sections",
+    "write_comparison",
+    "write_comparison_json",
+]
+
+_CONTENTS = (
+    ("recommendation", "Which to ship"),
+    ("trade", "Gain against loss"),
+    ("arms", "The arms"),
+    ("differences", "Differences"),
+    ("seeds", "Seeds"),
+    ("not-compared", "Not compared"),
+    ("settings", "What they do otherwise"),
+    ("reading", "How to read this"),
+)
+_KINDS = {"sure": ("use", "Recommended"), "tied": ("unsure", "Recommended, not surely"), "none": ("do-not-use", "None")}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Arms, what they differ by, and the verdict.
+
+    Attributes:
+        experiment: the arms.
+        reference: the arm that the others are compared with.
+        matches: every other arm minus the reference, in every quantity.
+        refused: what could not be compared, and why.
+        verdict: which to ship.
+        recommendation: the same in words.
+        failed: arm → the error that it ended with.
+    """
+
+    experiment: Experiment
+    reference: str
+    matches: tuple[Match, ...]
+    refused: tuple[Refused, ...]
+    verdict: Verdict
+    recommendation: Recommendation
+    failed: Mapping[str, str]
+
+
+def compare_runs(
+    folders: Sequence[Path], *, rules: Rules | None = None, failed: Mapping[str, str] | None = None
+) -> Comparison:
+    """Return how finished runs compare; the first arm is the one that the others are held against.
+
+    Args:
+        folders: run folders; those that differ in their seed alone are one arm.
+        rules: what an arm may cost.
+        failed: arms that have no finished run, and the error that each ended with.
+
+    Raises:
+        RunFolderError: fewer than two of them are finished runs.
+        MeasurementError: they are not of the same two languages.
+    """
+    experiment = read_experiment(folders)
+    reference = experiment.arms[0].name
+    found, refused = matches(experiment.arms, reference, quantities_of(experiment.arms))
+    verdict = judge(experiment.arms, target=experiment.target, source=experiment.source, rules=rules)
+    words = recommend(verdict, experiment.arms)
+    return Comparison(experiment, reference, found, refused, verdict, words, dict(failed or {}))
+
+
+def write_comparison(comparison: Comparison, to: Path, *, title: str = "Comparison") -> Path:
+    """Write the page, self-contained as a run's report is, and return its path."""
+    figures = Figures()
+    sections = comparison_sections(comparison, figures)
+    base = next(iter(comparison.experiment.runs.values()))[0].recipe.base_model.rstrip("/").rsplit("/", 1)[-1]
+    count = len(comparison.experiment.arms) + len(comparison.failed)
+    way = (
+        f": {count} ways of teaching it {language_name(comparison.experiment.target)} without losing "
+        f"{language_name(comparison.experiment.source)}"
+    )
+    header = join(element("h1", isolated(title)), element("p", isolated(base, "b"), way, class_="subtitle"))
+    shown = [(name, words) for name, words in _CONTENTS if f'id="{name}"' in sections]
+    contents = element("ul", (element("li", element("a", words, href=f"#{name}")) for name, words in shown))
+    write_file(to, compose_page(f"lingraft comparison: {title}", header, contents, sections, figures))
+    return to
+
+
+def comparison_sections(comparison: Comparison, figures: Figures) -> Html:
+    """Return all sections of the page; another page may take them in."""
+    made = {
+        "recommendation": _recommendation(comparison.recommendation),
+        "trade": _trade(comparison.verdict, figures),
+        "arms": _arms(comparison),
+        "differences": _differences(comparison),
+        "seeds": _seeds(comparison),
+        "not-compared": _not_compared(comparison),
+        "settings": _settings(comparison.experiment),
+        "reading": _reading(comparison),
+    }
+    titles = dict(_CONTENTS)
+    return join(section(name, titles[name], content) for name, content in made.items() if content)
+
+
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
+    """Return the numbers behind the page, as plain values."""
+    verdict = comparison.verdict
+    return {
+        "recommendation": asdict(comparison.recommendation),
+        "rules": asdict(verdict.rules),
+        "chosen": verdict.chosen,
+        "tied": list(verdict.tied),
+        "arms": [_standing_json(standing) for standing in verdict.standings],
+        "reference": comparison.reference,
+        "differences": [
+            asdict(one) | {"detectable": one.detectable, "told": one.is_told} for one in comparison.matches
+        ],
+        "not_compared": [asdict(one) for one in comparison.refused],
+        "left_out": dict(comparison.experiment.left_out),
+        "failed": dict(comparison.failed),
+    }
+
+
+def _standing_json(standing: Standing) -> dict[str, Any]:
+    told = asdict(replace(standing, falls={}))
+    told["falls"] = {quantity.label: asdict(fall) for quantity, fall in standing.falls.items()}
+    return told
+
+
+def _recommendation(words: Recommendation) -> Html:
+    kind, badge = _KINDS[words.kind]
+    head = element("div", element("span", badge, class_="badge"), element("p", words.headline, class_="headline"),
+                   class_=f"verdict {kind}")  # fmt: skip
+    return join(head, element("ul", (element("li", reason) for reason in words.reasons), class_="notes"))
+
+
+def _trade(verdict: Verdict, figures: Figures) -> Html:
+    chart = pareto_chart(verdict)
+    return figures.grid([chart]) if chart else Html("")
+
+
+def _arms(comparison: Comparison) -> Html:
+    verdict = comparison.verdict
+    probes = list(dict.fromkeys(quantity for one in verdict.standings for quantity in one.falls))
+    target, source = language_name(verdict.target), language_name(verdict.source)
+    columns = ["arm", f"{target}: gain", f"{source}: loss", *(f"{probe.label}: change" for probe in probes), "runs", ""]
+    rows = [_arm_row(comparison, standing, probes) for standing in verdict.standings]
+    rows += [[name, *["–"] * (len(columns) - 2), "failed"] for name in comparison.failed]
+    return table("Changes from the base model, with 95 % intervals; bits per byte and shares", columns, rows)
+
+
+def _arm_row(comparison: Comparison, standing: Standing, probes: Sequence[Quantity]) -> list[str]:
+    verdict = comparison.verdict
+    beaten = verdict.dominated_by(standing.arm)
+    word = {"source": "costs too much", "icl": "in-context learning lost", None: ""}.get(
+        standing.excluded, "not judged"
+    )
+    if standing.arm == verdict.chosen:
+        word = "recommended"
+    elif not word and standing.arm in (verdict.best, *verdict.tied):
+        word = "tied with the recommended"
+    elif not word and beaten:
+        word = f"{beaten} gains more and costs less"
+    return [
+        standing.arm,
+        with_interval(standing.gain) if standing.gain else "–",
+        with_interval(standing.loss, sign=True) if standing.loss else "–",
+        *(with_interval(standing.falls[p].negated, sign=True) if p in standing.falls else "–" for p in probes),
+        f"{len(standing.seeds)} (seed {', '.join(map(str, standing.seeds))})",
+        word,
+    ]
+
+
+def _differences(comparison: Comparison) -> Html:
+    columns = (
+        "quantity",
+        "arm",
+        f"minus {comparison.reference}",
+        "p",
+        "p by Holm",
+        "told apart",
+        "could be found",
+        "items",
+    )
+    rows = [
+        (
+            one.quantity.label,
+            one.second,
+            with_interval(one.difference, sign=True),
+            _p(one.p),
+            _p(one.adjusted),
+            ("better" if one.is_better else "worse") if one.is_told else "no",
+            f"{one.detectable:.3f}",
+            f"{one.difference.items:,}",
+        )
+        for one in comparison.matches
+    ]
+    return table(f"Every arm against {comparison.reference}, on the same items", columns, rows) if rows else Html("")
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _seeds(comparison: Comparison) -> Html:
+    if comparison.experiment.has_one_seed:
+        return Html("")
+    target, source = language_name(comparison.verdict.target), language_name(comparison.verdict.source)
+    rows = [row for arm in comparison.experiment.arms if len(arm.runs) > 1 for row in _seed_rows(comparison, arm)]
+    return table("Each training run by itself", ("arm", "seed", f"{target}: gain", f"{source}: loss"), rows)
+
+
+def _seed_rows(comparison: Comparison, arm: Arm) -> Iterator[tuple[str, ...]]:
+    verdict = comparison.verdict
+    for run in arm.runs:
+        alone = judge([replace(arm, runs=(run,))], target=verdict.target, source=verdict.source).standings[0]
+        gain, loss = (with_interval(one) if one else "–" for one in (alone.gain, alone.loss))
+        yield arm.name, str(run.seed), gain, loss
+    whole = verdict.standing(arm.name)
+    spreads = (f"{one.seed_sd:.4f}" if one and one.seed_sd is not None else "–" for one in (whole.gain, whole.loss))
+    yield (arm.name, "standard deviation over seeds", *spreads)
+
+
+def _not_compared(comparison: Comparison) -> Html:
+    items = [(name, f"failed: {error.strip().splitlines()[0]}") for name, error in comparison.failed.items()]
+    items += [(name, f"left out: {reason}") for name, reason in comparison.experiment.left_out.items()]
+    items += [(f"{one.quantity.label}, {one.second} against {one.first}", one.reason) for one in comparison.refused]
+    items += [("perplexity per token", reason) for reason in _other_tokenizers(comparison.experiment)]
+    if not items:
+        return Html("")
+    return element("ul", (element("li", isolated(name, "b"), f": {reason}") for name, reason in items), class_="notes")
+
+
+def _other_tokenizers(experiment: Experiment) -> Iterator[str]:
+    found = {run.tokenizer for runs in experiment.runs.values() for run in runs}
+    if len(found) > 1:
+        yield (
+            f"the runs have {len(found)} different tokenizers, so a loss or perplexity per token cannot be compared "
+            "between them; bits per byte can"
+        )
+
+
+def _settings(experiment: Experiment) -> Html:
+    names = list(next(iter(experiment.settings.values()), {}))
+    rows = [(path, *(values[name] for name in names)) for path, values in experiment.settings.items()]
+    notes = (
+        element("ul", (element("li", note) for note in experiment.notes), class_="notes") if experiment.notes else ""
+    )
+    shown = table("Options of the recipe in which the arms differ", ("option", *names), rows) if rows else ""
+    return join(shown, notes)
+
+
+def _reading(comparison: Comparison) -> Html:
+    rules = comparison.verdict.rules
+    target, source = language_name(comparison.verdict.target), language_name(comparison.verdict.source)
+    limit, fall = signed(rules.max_source_rise, 2), f"{rules.max_icl_fall:g}"
+    told = {
+        "Arms": f"""Each arm trained the same base model to write {target}, by a recipe that differs from the others'
+            in the options named above. An arm of several runs had several seeds.""",
+        "Bits per byte": f"""How many bits the model needs for a byte of text that it was not trained on: fewer are
+            better, and models with different tokenizers can be compared. Gain is how many fewer for {target}, loss how
+            many more for {source}.""",
+        "The rule": f"""Fixed before anything was measured: of the arms that cost {source} at most {limit} bits per
+            byte, and whose score on no probe of in-context learning has clearly fallen by more than {fall}, the one
+            that gains most; where the data do not tell gains apart, the one of them that costs least. What is compared
+            is each run's end, never its best moment.""",
+        "Told apart": """Both arms answered the same items. Right and wrong answers: McNemar's exact test; else 10,000
+            resamples of the differences, documents or passages drawn as wholes, each task by itself. With many
+            comparisons some look good by chance: p by Holm's rule is corrected for all in the table, and below 0.05
+            counts as told apart.""",
+        "Could be found": """The smallest true difference that these items show in 8 of 10 tries. A smaller one may be
+            there unseen.""",
+    }
+    return join(element("p", element("strong", f"{name}. "), " ".join(text.split())) for name, text in told.items())
+
+
+def write_comparison_json(comparison: Comparison, to: Path) -> Path:
+    """Write the numbers behind the page as a JSON file, and return its path."""
+    write_file(to, json.dumps(comparison_json(comparison), ensure_ascii=False, indent=1) + "\n")
+    return to

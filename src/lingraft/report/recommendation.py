@@ -1,0 +1,172 @@
+"""A verdict in plain words: which arm to ship, what it gains and costs, and what the data cannot tell."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from lingraft.measure.comparison import Arm, Match
+from lingraft.measure.paired import Estimate
+from lingraft.measure.verdict import Standing, Verdict
+from lingraft.report.rows import language_name
+
+__all__ = ["Recommendation", "recommend", "signed", "with_interval"]
+
+_FEW_SEEDS = 5
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What to do, and why.
+
+    Attributes:
+        headline: one sentence.
+        kind: ``sure``, ``tied`` or ``none``: how the headline is to be taken.
+        reasons: sentences, the most important first.
+    """
+
+    headline: str
+    kind: str
+    reasons: tuple[str, ...]
+
+
+def recommend(verdict: Verdict, arms: Sequence[Arm]) -> Recommendation:
+    """Return a verdict in words."""
+    if verdict.chosen is None:
+        return Recommendation(_none_headline(verdict), "none", (*_excluded(verdict), *_seeds(arms)))
+    rivals = [name for name in (verdict.best, *verdict.tied) if name != verdict.chosen and name is not None]
+    headline = f"Ship {_named(verdict.chosen)}."
+    if rivals:
+        headline = f"Ship {_named(verdict.chosen)}; the data do not tell its gain from that of {_listed(rivals)}."
+    reasons = (
+        *_gains_and_costs(verdict, verdict.standing(verdict.chosen)),
+        *_ties(verdict, rivals),
+        *_worse(verdict),
+        *_excluded(verdict),
+        *_seeds(arms),
+    )
+    return Recommendation(headline, "tied" if rivals else "sure", reasons)
+
+
+def with_interval(estimate: Estimate, digits: int = 3, *, sign: bool = False) -> str:
+    """Return ``0.412 [0.390, 0.431]``, with a sign in front where it is a difference."""
+    write = signed if sign else _number
+    return f"{write(estimate.value, digits)} [{write(estimate.low, digits)}, {write(estimate.high, digits)}]"
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """Return a number with its sign: ``+0.012``, ``−0.3``; ``0.000`` has none."""
+    text = f"{value:+.{digits}f}"
+    return text[1:] if not float(text) else text.replace("-", "−")
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def _named(arm: str | None) -> str:
+    """Return an arm's name in quotation marks: one may be called “none”."""
+    return f"“{arm}”"
+
+
+def _listed(names: Sequence[str]) -> str:
+    quoted = [_named(name) for name in names]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
+
+
+def _none_headline(verdict: Verdict) -> str:
+    judged = [standing for standing in verdict.standings if standing.is_judged]
+    if not judged:
+        return "Nothing can be recommended: no arm could be judged."
+    least = min(judged, key=lambda standing: standing.loss.value if standing.loss else float("inf"))
+    return (
+        f"Ship none of them: every arm costs more than it may. {_named(least.arm)} costs the source language least; "
+        "try more replay, a smaller rate, or averaging."
+    )
+
+
+def _gains_and_costs(verdict: Verdict, chosen: Standing) -> Iterator[str]:
+    target, source = language_name(verdict.target), language_name(verdict.source)
+    if chosen.gain is None or chosen.loss is None:
+        return
+    limit = signed(verdict.rules.max_source_rise, 2)
+    yield (
+        f"{_named(chosen.arm)} makes {target} text cheaper than the base model does, by {with_interval(chosen.gain)} "
+        f"bits per byte; {source} text changes by {with_interval(chosen.loss, sign=True)}, of which {limit} is allowed."
+    )
+    if chosen.loss.high > verdict.rules.max_source_rise:
+        yield f"Whether it keeps within that limit is not settled: the interval reaches {signed(chosen.loss.high)}."
+    for quantity, fall in chosen.falls.items():
+        told = "" if fall.is_told else "; the data do not tell this from no change"
+        word = "falls" if fall.value > 0 else "rises" if fall.value < 0 else "stays"
+        change = with_interval(fall.negated, sign=True)
+        yield f"In-context learning, {quantity.label}: the score {word} (change {change}){told}."
+    if (better := verdict.dominated_by(chosen.arm)) is not None:
+        yield f"By the plain numbers {_named(better)} is at least as good in both; the rule goes by what is told apart."
+
+
+def _ties(verdict: Verdict, rivals: Sequence[str]) -> Iterator[str]:
+    for one in verdict.gains:
+        if not one.is_told:
+            yield (
+                f"Gain in {language_name(verdict.target)}: {_named(one.second)} minus {_named(one.first)} is "
+                f"{_cheaper(one)} (p {_p(one.adjusted)} by Holm's rule): not told apart. A difference of "
+                f"{one.detectable:.3f} would have been found in 8 of 10 tries."
+            )
+    for one in verdict.losses:
+        told = "which the data tell apart" if one.is_told else "which may be chance as well"
+        yield (
+            f"Of the tied arms, {_named(one.second)} costs {language_name(verdict.source)} least: "
+            f"{with_interval(one.difference, sign=True)} bits per byte against {_named(one.first)}, {told}."
+        )
+    if rivals and not verdict.losses:
+        yield f"Of the tied arms, {_named(verdict.chosen)} costs {language_name(verdict.source)} least."
+
+
+def _cheaper(one: Match) -> str:
+    return f"{with_interval(one.difference.negated, sign=True)} bits per byte"
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _worse(verdict: Verdict) -> Iterator[str]:
+    told = [one for one in verdict.gains if one.is_told]
+    if told:
+        listed = "; ".join(f"{_named(one.second)} {_cheaper(one)}" for one in told)
+        yield f"Clearly less is gained by (beside {_named(told[0].first)}): {listed}."
+
+
+def _excluded(verdict: Verdict) -> Iterator[str]:
+    source = language_name(verdict.source)
+    for standing in verdict.standings:
+        if standing.excluded == "source" and standing.loss and standing.gain:
+            yield (
+                f"{_named(standing.arm)} is not to be shipped: {source} text costs "
+                f"{with_interval(standing.loss, sign=True)} bits per byte more, and "
+                f"{signed(verdict.rules.max_source_rise, 2)} is allowed; its gain is {_number(standing.gain.value, 3)}."
+            )
+        elif standing.excluded == "icl":
+            worst = max(standing.falls.items(), key=lambda pair: pair[1].value)
+            yield (
+                f"{_named(standing.arm)} is not to be shipped: in-context learning has clearly fallen, "
+                f"{worst[0].label} by {with_interval(worst[1])}, and {verdict.rules.max_icl_fall:g} is allowed."
+            )
+        elif standing.excluded:
+            yield f"{_named(standing.arm)} is not judged: {standing.excluded}."
+
+
+def _seeds(arms: Sequence[Arm]) -> Iterator[str]:
+    counts = sorted({len(arm.runs) for arm in arms})
+    if counts == [1]:
+        yield (
+            "One training run: item uncertainty only. The intervals say what other texts and questions would have "
+            "given, not what another seed would have; a claim about a method needs three seeds or more (--vary "
+            "seed=0,1,2)."
+        )
+        return
+    listed = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    narrow = " With so few, intervals are too narrow; read the standard deviations over seeds beside them."
+    yield (
+        f"{listed} training runs per arm that differ in their seed: seeds and items are drawn apart."
+        + (narrow if counts[0] < _FEW_SEEDS else "")
+    )

@@ -1,0 +1,291 @@
+"""Runs as arms, their comparison in words, and the page: on run folders written by hand."""
+
+import json
+import random
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lingraft.errors import MeasurementError, RunFolderError
+from lingraft.item_records import ItemRecord, write_items
+from lingraft.measure.verdict import Rules
+from lingraft.measurement import Measurement, write_measurements
+from lingraft.recipe import Recipe
+from lingraft.recipe_file import dump_recipe
+from lingraft.report.comparison import compare_runs, comparison_json, write_comparison, write_comparison_json
+from lingraft.report.contenders import read_experiment
+from lingraft.report.pareto import pareto_chart
+
+HOSTILE = "<script>window.hostile = 1</script>\x1b[31m\u202e"
+"""What may stand in an error."""
+
+Write = Callable[..., Path]
+
+
+class Outline(HTMLParser):
+    """Text and attributes of a page, and the elements that are still open at its end."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += attrs
+        self.open += [tag] if tag not in {"meta", "link", "br"} else []
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data if self.open[-1:] not in (["script"], ["style"]) else ""
+
+    def values(self, name: str) -> list[str | None]:
+        return [value for key, value in self.attributes if key == name]
+
+
+def _recipe(name: str, **more: Any) -> Recipe:
+    stage = {"name": "only", "tokens": 20_480, "mix": {"eu": 0.8, "en": 0.2}, "lr": {"peak": 1e-4}}
+    stage |= {"batch": {"tokens": 1024, "sequence_length": 256, "micro_batch": 2}} | more.pop("stage", {})
+    languages = more.pop("languages", {"source": "en", "target": "eu"})
+    corpora = {code: {"path": f"/x/{code}.jsonl"} for code in languages.values()}
+    return Recipe.model_validate(
+        {"name": name, "base_model": "org/model", "languages": languages, "corpora": corpora, "stages": [stage]} | more
+    )
+
+
+def _items(stage: str, eu: float, en: float, right: int, noise: int, *, averaged: bool = False) -> list[ItemRecord]:
+    chooser, made = random.Random(noise), []
+    for code, mean in (("eu", eu), ("en", en)):
+        for n in range(30):
+            scores = {"bits": 100 * (mean + chooser.gauss(0, 0.01)), "bytes": 100.0}
+            made.append(ItemRecord(stage, 1, "bits_per_byte", f"d{n}", scores, code, averaged=averaged))
+    for n in range(40):
+        scores = {"exact_match": float(n < right)}
+        made.append(ItemRecord(stage, 1, "probe/copain/min", str(n), scores, averaged=averaged))
+    return made
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Return a function that writes a finished run folder: target and source bits per byte, right answers of 40."""
+
+    def run(
+        name: str, eu: float = 1.5, en: float = 1.0, right: int = 30, noise: int = 1,
+        averaged: float | None = None, text: str = "1a", **more: Any,
+    ) -> Path:  # fmt: skip
+        folder, recipe = tmp_path / name, _recipe(name, **more)
+        (folder / "steps").mkdir(parents=True)
+        (folder / "recipe.yaml").write_text(dump_recipe(recipe), encoding="utf-8")
+        last = recipe.stages[-1].name
+        for code in recipe.corpora:
+            marker = {"inputs": "x", "record": {"validation_sha256": text if code != "en" else "en"}}
+            (folder / "steps" / f"corpus-{code}.json").write_text(json.dumps(marker))
+        (folder / "steps" / f"stage-1-{last}.json").write_text(json.dumps({"inputs": "x", "record": {}}))
+        items = _items("base", 2.0, 1.0, 30, 0) + _items(last, eu, en, right, noise)
+        if averaged is not None:
+            items += _items(last, averaged, en, right, noise, averaged=True)
+        write_items(folder / "items.jsonl", items)
+        write_measurements(folder / "measurements.jsonl", [Measurement(last, 1, "bits_per_byte", eu, "eu")])
+        return folder
+
+    return run
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+def test_runs_that_differ_in_the_seed_alone_are_one_arm(write: Write) -> None:
+    less = {"mix": {"eu": 1.0}}
+    folders = [
+        write("mixed_seed-1", seed=1), write("mixed_seed-0", seed=0), write("pure_seed-0", seed=0, stage=less),
+    ]  # fmt: skip
+    found = read_experiment(folders)
+    assert [(arm.name, arm.seeds) for arm in found.arms] == [("mixed", (0, 1)), ("pure_seed-0", (0,))]
+    assert [run.name for run in found.runs["mixed"]] == ["mixed_seed-0", "mixed_seed-1"]
+    assert found.settings == {
+        "stages.0.mix.en": {"mixed": "0.2", "pure_seed-0": "–"},
+        "stages.0.mix.eu": {"mixed": "0.8", "pure_seed-0": "1"},
+    }
+    assert not found.has_one_seed
+
+
+def test_the_same_recipe_run_twice_is_no_second_seed(write: Write) -> None:
+    assert [arm.name for arm in read_experiment([write("one"), write("two")]).arms] == ["one", "two"]
+
+
+def test_averaged_weights_are_an_arm_of_their_own(write: Write) -> None:
+    found = read_experiment([write("a", averaged=1.4), write("b", stage={"mix": {"eu": 1.0}})])
+    assert [arm.name for arm in found.arms] == ["a", "a, averaged weights", "b"]
+
+
+def test_what_is_no_finished_run_is_left_out_by_name_and_reason(write: Write) -> None:
+    folders = [write("a"), write("b", stage={"mix": {"eu": 1.0}}), write("running"), write("old")]
+    (folders[2] / "steps" / "stage-1-only.json").unlink()
+    (folders[3] / "items.jsonl").unlink()
+    found = read_experiment(folders)
+    assert "its last stage, only, is not done" in found.left_out["running"]
+    assert "it has no items.jsonl" in found.left_out["old"]
+    with pytest.raises(RunFolderError, match=r"(?s)two finished runs, and 1 of these are\n  running: .*lingraft run"):
+        read_experiment([folders[0], folders[2]])
+    with pytest.raises(RunFolderError, match="is given twice"):
+        read_experiment([folders[0], folders[0]])
+
+
+def test_runs_of_other_languages_are_refused(write: Write) -> None:
+    other = write("b", languages={"source": "en", "target": "gl"}, stage={"mix": {"gl": 1.0}})
+    with pytest.raises(MeasurementError, match="b goes from en to gl, a from en to eu"):
+        compare_runs([write("a"), other])
+
+
+def test_what_a_reader_must_know_of_the_runs_is_noted(write: Write) -> None:
+    other = write("b", base_model="org/other", stage={"tokens": 40_960})
+    notes = read_experiment([write("a"), other]).notes
+    assert notes == (
+        "The runs differ in base model: a model, b other.",
+        "The runs differ in training tokens: a 20,480, b 40,960.",
+    )
+
+
+# The verdict in words -------------------------------------------------------------------------------------------------
+
+
+def _three(write: Write) -> list[Path]:
+    return [
+        write("plain", 1.6, 1.01, stage={"mix": {"eu": 0.9, "en": 0.1}}),
+        write("better", 1.5, 1.02, noise=2),
+        write("greedy", 1.3, 1.3, noise=3, stage={"mix": {"eu": 1.0}}),
+    ]
+
+
+def test_a_sure_recommendation(write: Write) -> None:
+    words = compare_runs(_three(write)).recommendation
+    assert (words.headline, words.kind) == ("Ship “better”.", "sure")
+    assert words.reasons[0].startswith("“better” makes Basque (eu) text cheaper than the base model does, by 0.50")
+    told = "\n".join(words.reasons)
+    assert "Clearly less is gained by (beside “better”): “plain” −0.10" in told
+    assert "“greedy” is not to be shipped: English (en) text costs +0.29" in told
+    assert "One training run: item uncertainty only." in told
+
+
+def test_a_tie_is_said(write: Write) -> None:
+    folders = [write("a", 1.5, 1.0), write("b", 1.5, 1.03, noise=2, stage={"mix": {"eu": 1.0}})]
+    found = compare_runs(folders)
+    words = found.recommendation
+    assert words.kind == "tied"
+    assert words.headline == "Ship “a”; the data do not tell its gain from that of “b”."
+    told = "\n".join(words.reasons)
+    assert "not told apart. A difference of 0.0" in told
+    assert "costs English (en) least" in told
+    assert found.verdict.tied
+
+
+def test_no_arm_is_recommended_where_all_cost_too_much(write: Write) -> None:
+    folders = [write("a", 1.5, 1.2), write("b", 1.4, 1.3, noise=2, stage={"mix": {"eu": 1.0}})]
+    words = compare_runs(folders).recommendation
+    assert words.kind == "none"
+    assert words.headline.startswith(
+        "Ship none of them: every arm costs more than it may. “a” costs the source language"
+    )
+    assert compare_runs(folders, rules=Rules(max_source_rise=0.25)).verdict.chosen == "a"
+
+
+def test_lost_in_context_learning_is_named(write: Write) -> None:
+    folders = [write("a", 1.5, 1.0), write("b", 1.3, 1.0, right=10, noise=2, stage={"mix": {"eu": 1.0}})]
+    found = compare_runs(folders)
+    assert found.verdict.chosen == "a"
+    assert any(
+        "“b” is not to be shipped: in-context learning has clearly fallen" in r for r in found.recommendation.reasons
+    )
+
+
+def test_several_seeds_are_said_and_their_spread_shown(write: Write, tmp_path: Path) -> None:
+    folders = [write(f"a_seed-{seed}", 1.5 + seed / 50, noise=seed, seed=seed) for seed in range(3)]
+    folders += [
+        write(f"b_seed-{seed}", 1.6 + seed / 50, noise=9 + seed, seed=seed, stage={"mix": {"eu": 1.0}})
+        for seed in range(3)
+    ]  # fmt: skip
+    found = compare_runs(folders)
+    assert found.verdict.chosen == "a"
+    assert "3 training runs per arm that differ in their seed" in found.recommendation.reasons[-1]
+    outline = Outline(write_comparison(found, tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert "standard deviation over seeds0.02" in outline.text
+
+
+# The page -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_says_what_to_do_before_anything_else(write: Write, tmp_path: Path) -> None:
+    found = compare_runs(_three(write), failed={"broken": f"the loss is not a number\n{HOSTILE}", "hostile": HOSTILE})
+    text = write_comparison(found, tmp_path / "page.html", title="shares").read_text(encoding="utf-8")
+    outline = Outline(text)
+    assert outline.open == []
+    identifiers = outline.values("id")
+    assert len(identifiers) == len(set(identifiers))
+    links = [str(href)[1:] for href in outline.values("href") if str(href).startswith("#")]
+    assert set(links) <= set(identifiers)
+    assert outline.text.index("Ship “better”.") < outline.text.index("What each arm gains and what it costs")
+    assert "model: 5 ways of teaching it Basque (eu) without losing English (en)" in outline.text
+    assert "broken: failed: the loss is not a number" in outline.text
+    assert "<script>window" not in text
+    assert "␛[31m⟦U+202E⟧" in outline.text
+    assert not [href for href in (*outline.values("src"), *outline.values("href")) if str(href).startswith("http:")]
+
+
+def test_what_is_not_comparable_stands_on_the_page_with_its_reason(write: Write, tmp_path: Path) -> None:
+    folders = [write("a"), write("b", stage={"mix": {"eu": 1.0}}), write("c", text="2b", stage={"tokens": 40_960})]
+    found = compare_runs(folders)
+    assert [(one.quantity.label, one.second) for one in found.refused] == [("bits per byte, eu", "c")]
+    assert "other held-out text" in found.refused[0].reason
+    assert "“c” is not judged: bits per byte, eu: other held-out text" in "\n".join(found.recommendation.reasons)
+    outline = Outline(write_comparison(found, tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert "bits per byte, eu, c against a: other held-out text" in outline.text
+
+
+def test_perplexity_per_token_is_not_ranked_across_tokenizers(write: Write, tmp_path: Path) -> None:
+    folders = [write("a"), write("b", stage={"mix": {"eu": 1.0}})]
+    for number, folder in enumerate(folders):
+        (folder / "vocabulary").mkdir()
+        (folder / "vocabulary" / "tokenizer.json").write_text(json.dumps({"model": number}))
+    found = compare_runs(folders)
+    outline = Outline(write_comparison(found, tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert "perplexity per token: the runs have 2 different tokenizers" in outline.text
+    assert any(note.startswith("The runs differ in tokenizer: a ") for note in found.experiment.notes)
+
+
+def test_probes_with_other_options_are_refused(write: Write) -> None:
+    probes = {"probes": [{"name": "copain", "num_items": 7}]}
+    found = compare_runs([write("a"), write("b", measure=probes)])
+    assert [one.reason for one in found.refused if one.quantity.is_probe] == [
+        "other options of the probe (a: copain, b: copain(num_items=7))"
+    ]
+
+
+def test_the_numbers_are_written_as_plain_values(write: Write, tmp_path: Path) -> None:
+    found = compare_runs(_three(write))
+    told = json.loads(write_comparison_json(found, tmp_path / "numbers.json").read_text(encoding="utf-8"))
+    assert told == json.loads(json.dumps(comparison_json(found)))
+    assert (told["chosen"], told["reference"], len(told["arms"])) == ("better", "plain", 3)
+    assert told["arms"][0]["falls"]["probe/copain, exact match"]["value"] == 0.0
+    assert {one["second"] for one in told["differences"]} == {"better", "greedy"}
+
+
+def test_the_chart_has_a_point_for_each_arm_with_intervals_both_ways(write: Write) -> None:
+    verdict = compare_runs(_three(write)).verdict
+    chart = pareto_chart(verdict)
+    assert chart is not None
+    points = [trace for trace in chart.figure.data if trace.mode == "markers"]
+    assert [trace.name for trace in points] == ["plain", "better (recommended)", "greedy"]
+    assert points[1].y[0] == pytest.approx(0.5, abs=0.01)
+    assert points[1].x[0] == pytest.approx(0.02, abs=0.01)
+    assert points[1].error_x.array[0] > 0
+    assert points[1].error_y.arrayminus[0] > 0
+    front = next(trace for trace in chart.figure.data if trace.mode == "lines")
+    assert len(front.x) == 3
+    assert [row[0] for row in chart.rows] == ["plain", "better", "greedy"]
+    assert [row[3] for row in chart.rows] == ["yes", "yes", "no"]

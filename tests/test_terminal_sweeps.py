@@ -1,0 +1,130 @@
+"""The verbs `compare` and `sweep` as they are typed, and their tables; one small sweep is run for all of them."""
+
+import contextlib
+import io
+import json
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from lingraft.cli import main
+from lingraft.pipeline import sweeping
+
+RECIPE = """
+name: tiny
+base_model: {base}
+languages: {{source: en, target: eu}}
+corpora:
+  eu: {{path: {corpora}/eu.jsonl, validation: 20%, max_epochs: 50}}
+  en: {{path: {corpora}/en.jsonl, validation: 20%, max_epochs: 50}}
+vocabulary: {{method: keep}}
+precision: fp32
+stages:
+  - name: everything
+    tokens: 256
+    mix: {{eu: 0.5, en: 0.5}}
+    lr: {{peak: 1e-2}}
+    batch: {{tokens: 128, sequence_length: 32, micro_batch: 2}}
+measure:
+  {{at: [100%], validation_bytes: 1500, probes: [{{name: random_copy, num_items: 2, length: 8}}], sample_tokens: 2}}
+"""
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def lingraft(*words: object) -> Said:
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with pytest.MonkeyPatch().context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.setattr(sys, "argv", ["lingraft", *map(str, words)])
+        patch.setenv("COLUMNS", "200")
+        try:
+            main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+    return Said(code, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory, tied_folder: Path, corpora_folder: Path) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "tiny.yaml"
+    path.write_text(RECIPE.format(base=tied_folder, corpora=corpora_folder), encoding="utf-8")
+    return path
+
+
+ARMS = ("--arm", "pure:stages.0.mix.en=0", "--arm", "mixed:", "--arm", "wild:stages.0.lr.peak=0.9")
+
+
+@pytest.fixture(scope="module")
+def swept(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Said]:
+    """A sweep of which one arm fails, and what was said."""
+    folder = tmp_path_factory.mktemp("sweeps") / "tiny"
+    whole = sweeping.adapt
+
+    def attempt(recipe, to, **rest):
+        if to.name == "wild":
+            raise RuntimeError("the [tensor] is\x1b[31m too hot")
+        return whole(recipe, to, **rest)
+
+    with pytest.MonkeyPatch().context() as patch:
+        patch.setattr(sweeping, "adapt", attempt)
+        return folder, lingraft("sweep", recipe, *ARMS, "--to", folder)
+
+
+def test_a_sweep_ends_in_one_page_and_tells_of_failures_by_its_exit_status(swept: tuple[Path, Said]) -> None:
+    folder, said = swept
+    assert (said.code, said.err) == (1, ""), said
+    assert "failed: RuntimeError: the [tensor] is␛[31m too hot" in said.out
+    assert "Ship “" in said.out or "Ship none" in said.out
+    assert "One training run: item uncertainty only." in said.out.replace("\n", " ")
+    assert f"comparison: {folder / 'comparison.html'}" in said.out
+    told = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
+    assert [arm["arm"] for arm in told["arms"]] == ["pure", "mixed"]
+    assert list(told["failed"]) == ["wild"]
+
+
+def test_compare_prints_differences_and_writes_the_page(swept: tuple[Path, Said], tmp_path: Path) -> None:
+    arms = swept[0] / "arms"
+    said = lingraft("compare", arms / "pure", arms / "mixed", "-o", tmp_path / "page.html")
+    assert said.code == 0, said
+    assert "minus pure, on the same items" in said.out
+    assert "bits per byte, eu" in said.out
+    assert (tmp_path / "page.html").stat().st_size > 1_000_000
+    assert str(tmp_path / "page.html") in said.out.replace("\n", "")
+
+
+def test_compare_refuses_what_it_cannot_compare(swept: tuple[Path, Said], tmp_path: Path) -> None:
+    arms = swept[0] / "arms"
+    said = lingraft("compare", arms / "pure", arms / "wild")
+    assert said.code == 1
+    assert "a comparison needs two finished runs, and 1 of these are" in said.err
+    assert "wild: its last stage, everything, is not done" in said.err
+    said = lingraft("compare", arms / "pure", arms / "mixed", "-o", tmp_path)
+    assert "is a folder; name the file to write" in said.err
+
+
+def test_the_plan_of_a_sweep_runs_nothing(recipe: Path, tmp_path: Path) -> None:
+    said = lingraft("sweep", recipe, "--vary", "seed=0,1", "--to", tmp_path / "sweep", "--plan")
+    assert said.code == 0, said
+    assert "sweep tiny: 2 arms" in said.out
+    assert "in all 512 training tokens" in said.out
+    assert "all arms: only 256 training tokens in all" in said.out.replace("\n", " ")
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_a_task_of_an_array_is_told_its_arm_by_the_environment(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = []
+    monkeypatch.setattr(sweeping, "adapt", lambda recipe, to, **rest: ran.append(to.name))
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "1")
+    said = lingraft("sweep", recipe, *ARMS[:4], "--to", tmp_path / "sweep")
+    assert said.code == 0, said
+    assert set(ran) == {"mixed"}
+    said = lingraft("sweep", recipe, *ARMS[:4], "--to", tmp_path / "sweep", "--arm-index", 2)
+    assert (said.code, "--arm-index 2: there are 2 arms" in said.err) == (1, True)

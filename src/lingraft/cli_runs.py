@@ -134,6 +134,7 @@ def compare(
 @run_verbs.command()
 def sweep(
     recipe: Annotated[Path, typer.Argument(help="a recipe, or a file that states a sweep of one", show_default=False)],
+    *,
     vary: Annotated[
         list[str] | None,
         typer.Option("--vary", metavar="PATH=V,V,...", help="an arm for each value; several options are crossed"),

@@ -259,10 +259,10 @@ def test_perplexity_per_token_is_not_ranked_across_tokenizers(write: Write, tmp_
 
 
 def test_probes_with_other_options_are_refused(write: Write) -> None:
-    probes = {"probes": [{"name": "copain", "num_items": 7}]}
-    found = compare_runs([write("a"), write("b", measure=probes)])
+    probes = [{"probes": [{"name": "copain", "num_items": count}]} for count in (8, 7)]
+    found = compare_runs([write("a", measure=probes[0]), write("b", measure=probes[1])])
     assert [one.reason for one in found.refused if one.quantity.is_probe] == [
-        "other options of the probe (a: copain, b: copain(num_items=7))"
+        "other options of the probe (a: copain(num_items=8), b: copain(num_items=7))"
     ]
 
 

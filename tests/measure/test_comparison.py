@@ -98,6 +98,16 @@ def test_tasks_weigh_the_same_and_unequal_ones_are_not_counted_together() -> Non
     assert found.p == found.difference.p != found.counts.p
 
 
+def test_other_forms_of_a_probe_ask_the_same_questions_and_do_not_count_as_items() -> None:
+    first, second = ([0] * 6 + [1] * 4, [1] * 10)
+    plain = match(arm("a", answers(first)), arm("b", answers(second)), COPAIN)
+    forms = [answers(right) + answers(right, "copain/5-shot-arrow/min") for right in (first, second)]
+    assert match(arm("a", forms[0]), arm("b", forms[1]), COPAIN) == plain
+    # A probe that has nothing but forms is judged by them.
+    deep = [answers(right, "copain/5-shot-arrow/min") for right in (first, second)]
+    assert match(arm("a", deep[0]), arm("b", deep[1]), COPAIN).difference.value == pytest.approx(0.6)
+
+
 def test_several_runs_of_an_arm_are_drawn_apart_from_items() -> None:
     first, second = arm("a", bits([20, 20]), bits([30, 30])), arm("b", bits([19, 19]), bits([29, 29]))
     found = match(first, second, EU)

@@ -266,6 +266,18 @@ def test_probes_with_other_options_are_refused(write: Write) -> None:
     ]
 
 
+def test_tasks_asked_otherwise_are_refused(write: Write) -> None:
+    """O-73: two versions of one harness give different numbers; O-67: so does another language of the prompt."""
+    folders = [write("a"), write("b", stage={"mix": {"eu": 1.0}})]
+    for folder, version, spoken in zip(folders, ("0.4.13", "0.4.9"), ("eu", "eu"), strict=True):
+        write_items(folder / "items.jsonl", [ItemRecord("only", 1, "task/xnli_eu", "0", {"acc": 1.0}, "eu")])
+        told = {"filed_as": "xnli_eu", "language": "eu", "lm_eval": version, "prompt_language": spoken}
+        (folder / "tasks").mkdir()
+        (folder / "tasks" / "only-1.json").write_text(json.dumps([told]))
+    refused = [one for one in compare_runs(folders).refused if one.quantity.name == "task/xnli_eu"]
+    assert [one.reason for one in refused] == ["other version of lm-eval (a: 0.4.13, b: 0.4.9)"]
+
+
 def test_the_numbers_are_written_as_plain_values(write: Write, tmp_path: Path) -> None:
     found = compare_runs(_three(write))
     told = json.loads(write_comparison_json(found, tmp_path / "numbers.json").read_text(encoding="utf-8"))

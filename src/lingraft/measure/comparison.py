@@ -34,6 +34,8 @@ BITS = "bits_per_byte"
 # The first of them that an item has is the one that its probe or task is judged by.
 _HEADLINES = ("exact_match", "choice_accuracy", "accuracy", "acc", "acc_norm")
 
+_DEPTH = 2
+
 Scores = Mapping[tuple[str, str | None], Mapping[str, ItemRecord]]
 
 
@@ -213,6 +215,8 @@ def _column(scores: Scores, quantity: Quantity) -> _Column:
         for record in items.values()
         if quantity.score in record.scores
     ]
+    # A probe's other forms (more demonstrations, another template) ask the same questions again: they are no new items.
+    records = [record for record in records if record.name.count("/") <= _DEPTH] or records
     records.sort(key=lambda record: (record.name, record.item))
     return _Column(
         items=tuple((record.name, record.item) for record in records),

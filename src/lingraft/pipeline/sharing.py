@@ -32,7 +32,7 @@ class Piece:
         markers: the steps whose markers vouch for it; those with ``*`` at the end, and those that not every run has,
             are taken if they are there.
         needs: the markers without which it is not there.
-        paths: its files and folders; ``base_*`` stands for all files of that form.
+        paths: its files and folders; ``*`` stands for whatever is there.
         stages: whose measurements belong to it.
         about_tokenizer: whether, of these, only what describes the tokenizer does; else only the rest does.
         key: hash of all that the recipe says about it.
@@ -110,7 +110,9 @@ def _before_training(recipe: Recipe) -> Iterator[Piece]:
     base = [text, _told(recipe, "stages", "embeddings", "seed")]
     yield _piece("measure-base", base, needs=["measure-base"], paths=["base_*"], stages=["base"])
     expanded = [_told(recipe, "stages"), chooses]
-    yield _piece("measure-expanded", expanded, needs=["measure-expanded"], stages=["expanded"])
+    yield _piece(
+        "measure-expanded", expanded, needs=["measure-expanded"], paths=["tasks/expanded-*"], stages=["expanded"]
+    )
 
 
 def _stages(recipe: Recipe) -> Iterator[Piece]:
@@ -124,7 +126,7 @@ def _stages(recipe: Recipe) -> Iterator[Piece]:
             stage.name,
             [told, so_far, following],
             needs=[f"stage-{name}"],
-            paths=[f"stages/{name}"],
+            paths=[f"stages/{name}", f"tasks/{stage.name}-[0-9]*"],
             stages=[stage.name],
         )
 

@@ -13,6 +13,7 @@ from typing import Any
 from lingraft.errors import MeasurementError, RunFolderError
 from lingraft.item_records import ItemRecord
 from lingraft.measure.comparison import Arm, ArmRun, scores_of
+from lingraft.measure.tasks.conditions import read_task_records, record_path, task_conditions
 from lingraft.recipe import Recipe
 from lingraft.recipe_file import differing_paths
 from lingraft.report.reading import RunRecord, read_record
@@ -191,7 +192,9 @@ def _conditions(one: Contender) -> dict[str, dict[str, Any]]:
     for choice in recipe.measure.probes:
         label = choice.name.rpartition(":")[2]
         found[f"probe/{label}"] = {"options of the probe": choice.label, "precision": recipe.precision}
-    return found
+    last = recipe.stages[-1].name
+    moment = max((item.tokens for item in one.items if item.stage == last), default=0)
+    return found | task_conditions(read_task_records(record_path(one.folder, last, moment)))
 
 
 def _settings(runs: Mapping[str, Sequence[Contender]]) -> dict[str, dict[str, str]]:

@@ -140,10 +140,12 @@ def _excluded(verdict: Verdict) -> Iterator[str]:
     source = language_name(verdict.source)
     for standing in verdict.standings:
         if standing.excluded == "source" and standing.loss and standing.gain:
+            open_ = " (the interval reaches below)" if standing.loss.low <= verdict.rules.max_source_rise else ""
             yield (
                 f"{_named(standing.arm)} is not to be shipped: {source} text costs "
                 f"{with_interval(standing.loss, sign=True)} bits per byte more, and "
-                f"{signed(verdict.rules.max_source_rise, 2)} is allowed; its gain is {_number(standing.gain.value, 3)}."
+                f"{signed(verdict.rules.max_source_rise, 2)} is allowed{open_}; its gain is "
+                f"{_number(standing.gain.value, 3)}."
             )
         elif standing.excluded == "icl":
             worst = max(standing.falls.items(), key=lambda pair: pair[1].value)

@@ -3,6 +3,8 @@
 import contextlib
 import io
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -128,3 +130,28 @@ def test_a_task_of_an_array_is_told_its_arm_by_the_environment(
     assert set(ran) == {"mixed"}
     said = lingraft("sweep", recipe, *ARMS[:4], "--to", tmp_path / "sweep", "--arm-index", 2)
     assert (said.code, "--arm-index 2: there are 2 arms" in said.err) == (1, True)
+
+
+def test_the_launch_file_hands_the_whole_sweep_to_each_task(tmp_path: Path) -> None:
+    srun = tmp_path / "srun"
+    srun.write_text('#!/bin/bash\necho "$SLURM_ARRAY_TASK_ID: $*"\n', encoding="utf-8")
+    srun.chmod(0o755)
+    script = Path(__file__).parents[1] / "scripts" / "launch" / "sweep.sbatch"
+    words = ["recipe.yaml", "--vary", "stages.1.mix.en=0,0.1", "--arm", "a:stages.1.ema={kind: live, decay: 0.7}"]
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_ARRAY_TASK_ID": "3"}
+    said = subprocess.run(["bash", script, *words], env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout == f"3: lingraft sweep {' '.join(words)}\n"
+
+
+def test_the_example_sweep_states_what_it_says(tmp_path: Path) -> None:
+    from lingraft.pipeline.arms import read_sweep
+
+    sweep = read_sweep(Path(__file__).parents[1] / "recipes" / "sweeps" / "replay.yaml")
+    mixes = {arm.name: arm.recipe.stages[1].mix.options["mix"] for arm in sweep.arms}
+    assert mixes == {
+        "no-source": {"eu": 1.0},
+        "replay-10": {"eu": 0.9, "en": 0.1},
+        "replay-25": {"eu": 0.75, "en": 0.25},
+        "no-source-ema": {"eu": 1.0},
+    }
+    assert [arm.name for arm in sweep.arms if arm.recipe.stages[1].ema] == ["no-source-ema"]

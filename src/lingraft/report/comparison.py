@@ -123,6 +123,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
     return {
         "recommendation": asdict(comparison.recommendation),
         "rules": asdict(verdict.rules),
+        "checkpoint": "last",
         "chosen": verdict.chosen,
         "tied": list(verdict.tied),
         "arms": [_standing_json(standing) for standing in verdict.standings],

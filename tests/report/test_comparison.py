@@ -177,12 +177,24 @@ def test_a_tie_is_said(write: Write) -> None:
     folders = [write("a", 1.5, 1.0), write("b", 1.5, 1.03, noise=2, stage={"mix": {"eu": 1.0}})]
     found = compare_runs(folders)
     words = found.recommendation
-    assert words.kind == "tied"
+    assert words.kind == "unsure"
     assert words.headline == "Ship “a”; the data do not tell its gain from that of “b”."
     told = "\n".join(words.reasons)
     assert "not told apart. A difference of 0.0" in told
     assert "costs English (en) least" in told
     assert found.verdict.tied
+
+
+def test_a_limit_that_an_interval_lies_across_is_said(write: Write) -> None:
+    folders = [write("more", 1.3, 1.052), write("less", 1.6, 1.0, noise=2, stage={"mix": {"eu": 1.0}})]
+    limit = compare_runs(folders).verdict.standing("more").loss
+    assert limit is not None
+    words = compare_runs(folders, rules=Rules(max_source_rise=(limit.low + limit.value) / 2)).recommendation
+    expected = "Ship “less”; whether “more”, which would gain more, costs too much is not settled."
+    assert (words.headline, words.kind) == (expected, "unsure")
+    assert "is allowed (the interval reaches below); its gain is 0." in "\n".join(words.reasons)
+    words = compare_runs(folders, rules=Rules(max_source_rise=(limit.high + limit.value) / 2)).recommendation
+    assert words.headline == "Ship “more”; whether it costs no more than it may is not settled."
 
 
 def test_no_arm_is_recommended_where_all_cost_too_much(write: Write) -> None:

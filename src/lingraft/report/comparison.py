@@ -36,7 +36,11 @@ _CONTENTS = (
     ("settings", "What they do otherwise"),
     ("reading", "How to read this"),
 )
-_KINDS = {"sure": ("use", "Recommended"), "tied": ("unsure", "Recommended, not surely"), "none": ("do-not-use", "None")}
+_KINDS = {
+    "sure": ("use", "Recommended"),
+    "unsure": ("unsure", "Recommended, not surely"),
+    "none": ("do-not-use", "None"),
+}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ class Recommendation:
 
     Attributes:
         headline: one sentence.
-        kind: ``sure``, ``tied`` or ``none``: how the headline is to be taken.
+        kind: ``sure``, ``unsure`` or ``none``: how the headline is to be taken.
         reasons: sentences, the most important first.
     """
 
@@ -33,9 +33,8 @@ def recommend(verdict: Verdict, arms: Sequence[Arm]) -> Recommendation:
     if verdict.chosen is None:
         return Recommendation(_none_headline(verdict), "none", (*_excluded(verdict), *_seeds(arms)))
     rivals = [name for name in (verdict.best, *verdict.tied) if name != verdict.chosen and name is not None]
-    headline = f"Ship {_named(verdict.chosen)}."
-    if rivals:
-        headline = f"Ship {_named(verdict.chosen)}; the data do not tell its gain from that of {_listed(rivals)}."
+    doubts = list(_doubts(verdict, rivals))
+    headline = f"Ship {_named(verdict.chosen)}" + (f"; {'; '.join(doubts)}." if doubts else ".")
     reasons = (
         *_gains_and_costs(verdict, verdict.standing(verdict.chosen)),
         *_ties(verdict, rivals),
@@ -43,7 +42,25 @@ def recommend(verdict: Verdict, arms: Sequence[Arm]) -> Recommendation:
         *_excluded(verdict),
         *_seeds(arms),
     )
-    return Recommendation(headline, "tied" if rivals else "sure", reasons)
+    return Recommendation(headline, "unsure" if doubts else "sure", reasons)
+
+
+def _doubts(verdict: Verdict, rivals: Sequence[str]) -> Iterator[str]:
+    """Yield what could turn the choice over: a gain not told apart, or a limit that an interval lies across."""
+    if rivals:
+        yield f"the data do not tell its gain from that of {_listed(rivals)}"
+    limit = verdict.rules.max_source_rise
+    chosen = verdict.standing(verdict.chosen or "")
+    if chosen.loss and chosen.loss.high > limit:
+        yield "whether it costs no more than it may is not settled"
+    better = [
+        one.arm
+        for one in verdict.standings
+        if one.excluded == "source" and one.gain and one.loss and chosen.gain
+        if one.loss.low <= limit and one.gain.value > chosen.gain.value
+    ]
+    if better:
+        yield f"whether {_listed(better)}, which would gain more, costs too much is not settled"
 
 
 def with_interval(estimate: Estimate, digits: int = 3, *, sign: bool = False) -> str:

@@ -45,8 +45,8 @@ def pareto_chart(verdict: Verdict) -> Chart | None:
         "What each arm gains and what it costs",
         "Upper left is better. Each point is an arm, with its 95 % intervals both ways; a dotted line joins those that "
         "no other beats in both. Right of the dashed line an arm costs the source language more than is allowed. Both "
-        "are changes from the base model, on the same documents. Two arms whose intervals overlap may be told apart all "
-        "the same, because both read the same documents: that is under Differences.",
+        "are changes from the base model, on the same documents. Where the intervals of two overlap, the data may "
+        "tell them apart all the same, because both read the same documents: that is under Differences.",
         figure,
         ("arm", "gain", "loss", "may be shipped"),
         tuple(_row(standing) for standing in verdict.standings),

@@ -67,7 +67,10 @@ def advice(recipe: Recipe, index: int, source_share: float) -> list[str]:
             f"more replay: {has}; {where}.mix with 20 % and more of it, at least in the first tenth (schedule step), "
             "goes on from the checkpoint with --accept-changed mix"
         )
-    found.append(f"a lower rate: {where}.lr.peak is {stage.lr.peak:g}; try a third, in a new run folder")
+    if stage.lr.peak is None:
+        found.append(f"a lower rate: {where} goes on at the rate of the stage before; lower that, in a new run folder")
+    else:
+        found.append(f"a lower rate: {where}.lr.peak is {stage.lr.peak:g}; try a third, in a new run folder")
     if stage.ema is None:
         found.append(f"averaging: {where}.ema={{decay: 0.92}}, which did as well as replay in {target} (2506.00288)")
     if not stage.guards and "all" in stage.trains:

@@ -166,8 +166,8 @@ def test_the_plan_warns_of_the_rate_per_token(make_recipe) -> None:
 
 
 def test_a_probe_that_is_not_measured_is_refused_by_the_plan(make_recipe) -> None:
-    override = "measure={probes: [copain], alarm: {probe: random_copy/accuracy}}"
-    with pytest.raises(RecipeError, match=r"measure\.alarm\.probe: 'random_copy/accuracy' is not measured .*copain"):
+    override = "measure={probes: [copain], alarm: {probe: position/accuracy}}"
+    with pytest.raises(RecipeError, match=r"measure\.alarm\.probe: 'position/accuracy' is not measured .*copain"):
         make_plan(make_recipe(override))
     make_plan(make_recipe("measure={probes: []}"))
 

@@ -30,7 +30,8 @@ def limits_of(recipe: Recipe) -> ForgettingLimits:
 def refuse_unwatchable(recipe: Recipe) -> None:
     """Raise a RecipeError where a recipe names a probe for its alarm that it does not measure."""
     alarm = recipe.measure.alarm
-    if alarm.action == "off" or alarm.probe is None or "probe" not in alarm.model_fields_set:
+    # The default's probe is measured by default; where it is not, the other rules watch.
+    if alarm.action == "off" or alarm.probe is None or alarm.probe == type(alarm)().probe:
         return
     measured = [choice.name.rpartition(":")[2] for choice in recipe.measure.probes]
     if alarm.probe.partition("/")[0] not in measured:

@@ -49,6 +49,13 @@ def shift_rows(
     return [Measurement(stage, tokens, f"shift/{name}", value) for name, value in found.items()]
 
 
+def _length(model: nn.Module) -> int:
+    """Return how long the sequences are that a model is asked about: some have fewer positions than we would take."""
+    given: Any = model
+    longest = getattr(given.config.get_text_config(), "max_position_embeddings", None) or _LENGTH + 1
+    return min(_LENGTH, (longest - 1) // 2 * 2)
+
+
 @dataclass(frozen=True)
 class DriftWatch:
     """Asks the base model once, and every later one on the same tokens.
@@ -78,7 +85,8 @@ class DriftWatch:
         """
         if not self.spec.tokens:
             return
-        texts = {"source": self._source_pieces(documents), "copy": self._copies()}
+        length = _length(base)
+        texts = {"source": self._source_pieces(documents, length), "copy": self._copies(length)}
         write_states(self.path, {name: self._states(base, pieces) for name, pieces in texts.items() if pieces})
 
     def _states(self, model: nn.Module, pieces: Sequence[Sequence[int]], skip: Sequence[int] = ()) -> States:
@@ -87,22 +95,22 @@ class DriftWatch:
     def _shared(self) -> tuple[int, ...]:
         return other_rows(self.expansion.new_ids, self.expansion.num_old)
 
-    def _source_pieces(self, documents: Sequence[str]) -> list[list[int]]:
+    def _source_pieces(self, documents: Sequence[str], length: int) -> list[list[int]]:
         """Return pieces of source text in the base's ids; short documents share one. Ids that have been replaced go."""
         shared = frozenset(self._shared())
         encoded = self.expansion.old.encode_batch(list(documents))
         text = [i for ids in encoded for i in (*ids, self.condition_id) if i in shared]
-        pieces = [text[at : at + _LENGTH] for at in range(0, len(text), _LENGTH)]
-        return kept_sequences(pieces, _LENGTH, self.spec.tokens)
+        pieces = [text[at : at + length] for at in range(0, len(text), length)]
+        return kept_sequences(pieces, length, self.spec.tokens)
 
-    def _copies(self) -> list[list[int]]:
+    def _copies(self, length: int) -> list[list[int]]:
         """Return sequences of random ids that are each written twice."""
         special = self.expansion.old.special_ids
         allowed = [i for i in self._shared() if i not in special]
         found = []
-        for index in range(max(1, self.spec.tokens // _LENGTH)):
-            stream = ItemStream("drift", _VERSION, 0, _LENGTH, index)
-            found.append([allowed[stream.below(len(allowed))] for _ in range(_LENGTH // 2)] * 2)
+        for index in range(max(1, self.spec.tokens // length)):
+            stream = ItemStream("drift", _VERSION, 0, length, index)
+            found.append([allowed[stream.below(len(allowed))] for _ in range(length // 2)] * 2)
         return found
 
     def rows(self, model: nn.Module, stage: str, tokens: int, start: Path) -> Iterator[Measurement]:

@@ -249,6 +249,16 @@ def test_eval_prints_bits_per_byte_with_an_interval(finished, corpora_folder):
     assert values[0] < values[1]  # training has helped
 
 
+def test_probe_writes_what_it_asks_without_a_model(tmp_path):
+    file = tmp_path / "items.jsonl"
+    said = lingraft("probe", "--probe", "sort", "--items", file, "--set", "num_items=2", "--set", "shots=3")
+    assert said.code == 0
+    assert said.out.startswith("6 items of 3 tasks in ")
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(row["task"], row["item"]) for row in rows[:3]] == [("k0", "0"), ("k3", "0"), ("shuffled/k3", "0")]
+    assert all(row["prompt"].endswith(" ->") and row["answer"] in row["choices"] for row in rows)
+
+
 def test_probe_takes_options(tied_folder):
     said = lingraft("probe", tied_folder, "--set", "num_items=2", "--set", "length=5")
     assert [line.split()[0] for line in said.out.splitlines()] == ["accuracy", "nll", "nll_drop", "chance"]
@@ -376,6 +386,8 @@ def test_list_names_everything_with_options_summary_and_reference(kind, entries)
         (["eval", "{tmp}/none", "--text", "{recipe}"], "model: there is no"),
         (["eval", "{base}", "--text", "{tmp}/empty.txt"], "needs at least one document"),
         (["probe", "{base}", "--probe", "random_cpoy"], "did you mean 'random_copy'"),
+        (["probe"], "name a model to run the probe on, or a file with --items"),
+        (["probe", "--items", "{base}.items"], "random_copy draws token ids: this needs a model"),
         (["probe", "{base}", "--set", "num_items"], "--set num_items: write OPTION=VALUE"),
         (["probe", "{base}", "--set", "nm_items=2"], "did you mean 'num_items'"),
         (["probe", "{base}", "--set", "num_items=0"], "random_copy needs at least one item"),

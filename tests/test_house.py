@@ -201,6 +201,7 @@ measure.probes.position
 measure.probes.copy_reverse
 measure.probes.constant_offset
 measure.probes.sort
+measure.probes.manifest
 measure.probes
 measure
 

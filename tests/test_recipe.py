@@ -304,3 +304,15 @@ def test_files_that_a_corpus_names_are_seen_from_the_recipe(tmp_path):
     assert recipe.corpora["en"].path == str(tmp_path / "saved")
     assert recipe.corpora["en"].language_id.model == str(tmp_path / "lid.bin")
     assert recipe.measure.benchmark_files == (str(tmp_path / "items.jsonl"),)
+
+
+def test_probes_may_be_named_by_a_set(file: Path) -> None:
+    full = load_recipe(file, ["measure.probes=full"]).measure.probes
+    assert len(full) == 9
+    assert Choice(name="copain") in full
+    assert (
+        Choice(name="random_copy", options={"num_items": 16})
+        in load_recipe(file, ["measure.probes=short"]).measure.probes
+    )
+    with pytest.raises(RecipeError, match=r"measure\.probes: .*no set of probes 'ful', did you mean 'full'"):
+        load_recipe(file, ["measure.probes=ful"])

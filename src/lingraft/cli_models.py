@@ -11,6 +11,10 @@ __all__ = ["diagnose", "evaluate", "generate", "merge", "model_verbs", "probe"]
 
 model_verbs = typer.Typer()
 
+_ModelToProbe = Annotated[
+    str | None, typer.Argument(help="a hub id, a model folder, a .gguf file or package:name", show_default=False)
+]
+
 
 @model_verbs.command(name="eval")
 def evaluate(
@@ -33,14 +37,17 @@ def evaluate(
 
 @model_verbs.command()
 def probe(
-    model: ModelName,
+    model: _ModelToProbe = None,
     name: Annotated[str, typer.Option("--probe", help="see: lingraft list probes")] = "random_copy",
     options: Annotated[
         list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="an option of the probe")
     ] = None,
+    items: Annotated[
+        Path | None, typer.Option(help="write the prompts and answers there, with a manifest beside; needs no model")
+    ] = None,
     condition_on: ConditionOn = None,
 ) -> None:
-    """Run one probe of in-context learning."""
+    """Run one probe of in-context learning, or write what it asks."""
     from lingraft.errors import RecipeError
     from lingraft.pipeline import inspecting
     from lingraft.strict_yaml import parse_value
@@ -50,10 +57,19 @@ def probe(
         if not (separator and key):
             raise RecipeError(f"--set {key}: write OPTION=VALUE, as in num_items=16")
     chosen = {key: parse_value(value) for key, _, value in pairs}
-    opened = inspecting.open_model(model, condition_on=condition_on, cache=cache())
-    for score in inspecting.probe(opened, name, chosen):
-        interval = f"  ({score.low:.3f} to {score.high:.3f})" if score.low is not None else ""
-        print(f"{score.name:32} {score.value:10.4f}{interval}")
+    if model is None and items is None:
+        raise RecipeError("name a model to run the probe on, or a file with --items to write what it asks")
+    if items is not None:
+        manifest = inspecting.write_probe_items(name, chosen, items)
+        print(
+            f"{manifest['items']:,} items of {len(manifest['tasks'])} tasks in {items}; what they hash to is in "
+            f"{items}.manifest.json"
+        )
+    if model is not None:
+        opened = inspecting.open_model(model, condition_on=condition_on, cache=cache())
+        for score in inspecting.probe(opened, name, chosen):
+            interval = f"  ({score.low:.3f} to {score.high:.3f})" if score.low is not None else ""
+            print(f"{score.name:32} {score.value:10.4f}{interval}")
 
 
 @model_verbs.command()

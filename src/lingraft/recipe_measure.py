@@ -1,9 +1,10 @@
 """What a recipe says about measuring: what, when, and on how much."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
+from lingraft.errors import nearest
 from lingraft.quantities import Fraction, LanguageCode
 from lingraft.recipe_forgetting import Drift, ForgettingAlarm
 from lingraft.recipe_part import Choice, NonEmpty, Part, as_tuple
@@ -33,6 +34,36 @@ _SHORT_PROBES = (
     Choice(name="copain", options={"num_items": 10, "shots": 3, "templates": "arrow"}),
 )
 
+_PROBE_SETS = {
+    "short": _SHORT_PROBES,
+    "full": tuple(
+        Choice(name=name)
+        for name in (
+            "random_copy",
+            "copain",
+            "associative_recall",
+            "arbitrary_labels",
+            "flipped_labels",
+            "position",
+            "copy_reverse",
+            "constant_offset",
+            "sort",
+        )
+    ),
+}
+
+
+def _named_set(value: Any) -> Any:
+    """Return the probes of a set by its name, and anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    if value not in _PROBE_SETS:
+        known = ", ".join(_PROBE_SETS)
+        raise ValueError(
+            f"there is no set of probes {value!r}{nearest(value, _PROBE_SETS)} (sets: {known}); or write a list"
+        )
+    return _PROBE_SETS[value]
+
 
 class Measure(Part):
     """What is measured, when, and on how much.
@@ -41,7 +72,8 @@ class Measure(Part):
     (arXiv 2506.00288, sec. 4); the base model is always measured first. Heavy probes run at stage ends only.
     Downstream ``tasks`` run on the base and where ``tasks_at`` says: at the end of the last stage, at the ends of all
     ``stages``, or at all ``points``. The perplexity of their answers, on ``label_items`` of each, is measured at every
-    point: in-context learning is lost there before anything else shows it.
+    point: in-context learning is lost there before anything else shows it. ``probes`` is a list, or the name of a set:
+    ``short``, a few items for small machines, or ``full``, every probe with all of its items.
     """
 
     at: tuple[Fraction, ...] = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -62,6 +94,7 @@ class Measure(Part):
     samples: tuple[str, ...] = ()
     sample_tokens: Annotated[int, Field(ge=1)] = 40
 
+    _sets = field_validator("probes", mode="before")(_named_set)
     _tuples = field_validator("at", "bits_per_byte", "probes", "tasks", "samples", "benchmark_files", mode="before")(
         as_tuple
     )

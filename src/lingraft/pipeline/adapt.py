@@ -24,7 +24,7 @@ from lingraft.pipeline.interpolating import interpolation_step
 from lingraft.pipeline.measuring import BASE_STATES, Evaluator
 from lingraft.pipeline.plan import make_plan
 from lingraft.pipeline.prepare import Prepared, prepare_base, prepare_stores, texts_of
-from lingraft.pipeline.probing import bind_probes
+from lingraft.pipeline.probing import bind_probes, probe_files
 from lingraft.pipeline.progress import Progress, Silent
 from lingraft.pipeline.ranks import Leader, refuse_undivided
 from lingraft.pipeline.stopping import Stopper
@@ -213,6 +213,7 @@ def _measure_start(
         "tokenizers": [evaluator.expansion.old.sha256, evaluator.expansion.new.sha256],
         "measure": recipe.measure.model_dump(mode="json", exclude={"at", "samples", "sample_tokens", "alarm"}),
         "tasks": tasks_digest(recipe),
+        "probe_files": probe_files(recipe),
         "precision": recipe.precision,
         "corpora": [(run.finished(f"corpus-{corpus}") or {}).get("inputs") for corpus in recipe.corpora],
     }

@@ -1,6 +1,7 @@
 """Looks at finished models, without a recipe: bits per byte, probes, shift, continuations."""
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +13,24 @@ from torch import nn
 from lingraft.corpus import Reading, Rejects, find_files, read_files, source_fingerprint
 from lingraft.errors import ModelError, RecipeError
 from lingraft.measure.bits_per_byte import BitsPerByte, choose_documents, measure_bits_per_byte, split_lossless
-from lingraft.measure.probes import ProbeContext, ProbeResult, ProbeScore, probes
+from lingraft.measure.probes import (
+    ProbeContext,
+    ProbeResult,
+    ProbeScore,
+    item_lines,
+    items_manifest,
+    probes,
+    questions_of,
+)
 from lingraft.measure.scoring import Scorer
 from lingraft.measure.shift import ParameterShift, measure_shift
 from lingraft.model.base import convert_gguf, fetch_folder, load_model
 from lingraft.model.generate import continue_text
 from lingraft.model.locate import describe_base, locate_base
-from lingraft.run import publish_folder
+from lingraft.run import publish_folder, write_file
 from lingraft.vocabulary import TokenizerFile
 
-__all__ = ["OpenedModel", "compare_continuations", "diagnose", "evaluate", "open_model", "probe"]
+__all__ = ["OpenedModel", "compare_continuations", "diagnose", "evaluate", "open_model", "probe", "write_probe_items"]
 
 
 @dataclass(frozen=True)
@@ -90,6 +99,25 @@ def probe(opened: OpenedModel, name: str, options: Mapping[str, Any]) -> list[Pr
     context = ProbeContext(opened.scorer(), opened.tokenizer, frozenset(opened.tokenizer.vocabulary.values()))
     result: ProbeResult = function(context)
     return result.scores
+
+
+def write_probe_items(name: str, options: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Write what a probe would ask any model, one item a line, and a manifest beside it; return the manifest.
+
+    Two machines have the same items where the manifests are equal. That of all probes in their full form is
+    ``docs/probe_items.json``.
+
+    Raises:
+        RecipeError: there is no such probe or option.
+        MeasurementError: the probe does not ask in text, or an option means nothing.
+    """
+    entry = probes.get(name, "probe")
+    questions = questions_of(entry.bind(options, "probe"))
+    defaults = {option: parameter.default for option, parameter in entry.options().items()}
+    manifest = items_manifest(name, defaults | dict(options), questions)
+    write_file(path, "".join(item_lines(questions)))
+    write_file(path.with_name(f"{path.name}.manifest.json"), json.dumps(manifest, indent=1) + "\n")
+    return manifest
 
 
 def diagnose(opened: OpenedModel, against: OpenedModel) -> tuple[ParameterShift, int]:

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from lingraft.corpus import source_fingerprint
 from lingraft.errors import MeasurementError, RecipeError
 from lingraft.item_records import ItemRecord
 from lingraft.measure.probes import ProbeContext, ProbeResult, probes, questions_of
@@ -11,7 +13,7 @@ from lingraft.recipe import Choice, Recipe
 from lingraft.registry import Entry
 from lingraft.vocabulary import TokenizerFile, VocabularyExpansion
 
-__all__ = ["BoundProbe", "bind_probes", "comparability_rows", "probe_texts", "run_probes"]
+__all__ = ["BoundProbe", "bind_probes", "comparability_rows", "probe_files", "probe_texts", "run_probes"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,15 @@ def _check(entry: Entry, choice: Choice, where: str) -> None:
             check(**(defaults | dict(choice.options)))
         except MeasurementError as error:
             raise RecipeError(f"{where}: {error}") from error
+
+
+def probe_files(recipe: Recipe) -> dict[str, str]:
+    """Return what the files hold that probes read, probe by probe: results depend on it."""
+    found = {}
+    for index, choice in enumerate(recipe.measure.probes):
+        if folder := choice.options.get("original"):
+            found[f"{index}"] = source_fingerprint(sorted(Path(str(folder)).glob("*/test.jsonl")))
+    return found
 
 
 def _label(choice: Choice) -> str:

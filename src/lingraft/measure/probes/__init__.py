@@ -6,6 +6,7 @@ from lingraft.measure.probes.constant_offset import constant_offset
 from lingraft.measure.probes.copain import copain
 from lingraft.measure.probes.copy_reverse import copy_reverse
 from lingraft.measure.probes.flipped_labels import flipped_labels
+from lingraft.measure.probes.manifest import item_lines, items_manifest
 from lingraft.measure.probes.position import position
 from lingraft.measure.probes.probe import (
     ItemScore,
@@ -32,6 +33,8 @@ __all__ = [
     "copain",
     "copy_reverse",
     "flipped_labels",
+    "item_lines",
+    "items_manifest",
     "position",
     "probe",
     "probes",

@@ -216,6 +216,7 @@ report.reading
 report.averaged
 report.charts
 report.blocks
+report.measured
 report.probing
 report.layers
 report.conduct

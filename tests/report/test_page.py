@@ -161,7 +161,6 @@ def test_runs_stand_side_by_side_with_the_diff_of_their_recipes(finished_run: Pa
     assert "stages.1.mix.options.mix.eu: 0.8 → 1.0" in outline.text
     assert outline.text.count("A clear gain in Basque (eu)") == 2
     assert "Do not use it as it is" in outline.text
-    assert "colgroup" in outline.values("scope")
 
 
 def test_the_same_run_gives_the_same_bytes(finished_run: Path, tmp_path: Path) -> None:

@@ -4,11 +4,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lingraft.measurement import Measurement
 from lingraft.report.drawing import Chart
-from lingraft.report.escaping import Html, element, isolated, join, redacted, visible
+from lingraft.report.escaping import Html, element, isolated, redacted, visible
 from lingraft.report.reading import RunRecord
-from lingraft.report.rows import MeasuredRow, format_value, language_name, measured_rows
 
 __all__ = [
     "Figures",
@@ -16,7 +14,6 @@ __all__ = [
     "code_block",
     "definitions",
     "folded",
-    "measured_table",
     "nothing",
     "section",
     "side_by_side",
@@ -108,73 +105,6 @@ def side_by_side(records: Sequence[RunRecord], block: Callable[[RunRecord], Html
         return block(records[0])
     columns = (element("div", element("h3", isolated(r.name)), block(r), class_="column") for r in records)
     return element("div", columns, class_="columns")
-
-
-def measured_table(records: Sequence[RunRecord], include: str, caption: str, *, quiet: bool = False) -> Html:
-    """Return base, expanded and final values of the measurements whose name matches, for each run.
-
-    Args:
-        records: the runs, side by side.
-        include: a regular expression over names of measurements.
-        caption: the table's caption.
-        quiet: say nothing where nothing was measured.
-    """
-    lines = [{(r.label, r.language): r for r in measured_rows(record.rows, include)} for record in records]
-    keys = list(dict.fromkeys(key for each in lines for key in each))
-    if not keys:
-        return Html("") if quiet else nothing("Not measured.")
-    columns = _columns(lines)
-    body = element("tbody", (_measured_row(key, [each.get(key) for each in lines], columns) for key in keys))
-    whole = element("table", element("caption", caption), _measured_head(records, columns), body, class_="measured")
-    return element("div", whole, class_="scroll whole", role="region", tabindex="0", aria_label=f"Table: {caption}")
-
-
-_Column = tuple[str, Callable[[MeasuredRow], Html]]
-
-
-def _columns(lines: Sequence[Mapping[Any, MeasuredRow]]) -> list[_Column]:
-    """The columns that have something to show; side by side there is room for base, last and change only."""
-    base: _Column = ("base model", lambda line: _cell(line.base, line.metric.unit))
-    change: _Column = ("change", lambda line: element("td", line.change))
-    if len(lines) > 1:
-        return [base, ("last in training", lambda line: _cell(line.after, line.metric.unit)), change]
-    shown = list(lines[0].values())
-    columns: list[_Column] = [base] if any(line.base for line in shown) else []
-    if any(line.expanded for line in shown):
-        columns.append(("expanded, untrained", lambda line: _cell(line.expanded, line.metric.unit)))
-    if any(line.final for line in shown):
-        columns.append(("last in training", lambda line: _cell(line.final, line.metric.unit)))
-    return [*columns, change, ("items", _items)]
-
-
-def _items(line: MeasuredRow) -> Html:
-    count = line.latest.count if line.latest else None
-    return element("td", f"{count:,}" if count is not None else "")
-
-
-def _measured_head(records: Sequence[RunRecord], columns: Sequence[_Column]) -> Html:
-    names = [element("th", isolated(record.name), scope="colgroup", colspan=str(len(columns))) for record in records]
-    top = element("tr", element("td"), names) if len(records) > 1 else ""
-    titles = (element("th", title, scope="col") for _ in records for title, _ in columns)
-    return element("thead", top, element("tr", element("th", "quantity", scope="col"), titles))
-
-
-def _measured_row(key: tuple[str, str | None], lines: Sequence[MeasuredRow | None], columns: Sequence[_Column]) -> Html:
-    label, language = key
-    first = next(line for line in lines if line)
-    better = element("small", f" {first.metric.better} is better") if first.metric.better else ""
-    about = join(element("span", isolated(language_name(language)), class_="language"), " ") if language else ""
-    head = element("th", about, isolated(label), better, scope="row")
-    return element("tr", head, (show(line) if line else element("td", "—") for line in lines for _, show in columns))
-
-
-def _cell(row: Measurement | None, unit: str) -> Html:
-    if row is None:
-        return element("td", "—")
-    interval = ""
-    if row.low is not None and row.high is not None:
-        interval = element("small", f" [{format_value(row.low, unit)}, {format_value(row.high, unit)}]")
-    return element("td", format_value(row.value, unit), interval)
 
 
 def code_block(text: str) -> Html:

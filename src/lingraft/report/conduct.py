@@ -5,11 +5,12 @@ from collections.abc import Sequence
 
 from lingraft.measurement import Measurement
 from lingraft.quantities import format_tokens
-from lingraft.report.blocks import Figures, measured_table, table
+from lingraft.report.blocks import Figures, table
 from lingraft.report.charts import over_runs, stage_marks
 from lingraft.report.drawing import Chart, line_chart
 from lingraft.report.escaping import Html, element, isolated, join
 from lingraft.report.lenient import shown
+from lingraft.report.measured import measured_table
 from lingraft.report.metrics import metric_of
 from lingraft.report.reading import RunRecord
 from lingraft.report.rows import UNTRAINED, language_name, names_of

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 
 from lingraft.report.averaged import averaged_record
-from lingraft.report.blocks import Figures, Section, folded, measured_table, nothing, side_by_side, table
+from lingraft.report.blocks import Figures, Section, folded, nothing, side_by_side, table
 from lingraft.report.charts import bits_per_byte_charts, shift_charts, training_charts
 from lingraft.report.conduct import checks_of, tasks_of
 from lingraft.report.escaping import Html, element, join
 from lingraft.report.layers import drift_charts, layer_charts
 from lingraft.report.leftovers import leftovers_of
 from lingraft.report.lenient import number_of
+from lingraft.report.measured import measured_table
 from lingraft.report.probing import probes_of
 from lingraft.report.reading import RunRecord
 from lingraft.report.rows import format_value, last_trained

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lingraft.report.blocks import measured_table
 from lingraft.report.escaping import Html, element, join
+from lingraft.report.measured import measured_table
 from lingraft.report.reading import RunRecord
 from lingraft.report.rows import Rows
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from lingraft.measurement import Measurement
-from lingraft.report.blocks import Figures, folded, measured_table, nothing, side_by_side, table
+from lingraft.report.blocks import Figures, folded, nothing, side_by_side, table
 from lingraft.report.charts import labelled, over_runs, stage_marks
 from lingraft.report.drawing import COLOURS, DASHES, Chart, Series, blank_figure, line_chart
 from lingraft.report.escaping import Html, chart_text, element, isolated, join
 from lingraft.report.lenient import shown
+from lingraft.report.measured import measured_table
 from lingraft.report.metrics import metric_of
 from lingraft.report.reading import RunRecord
 from lingraft.report.rows import curve, first_at, format_change, format_value, last_trained, names_of

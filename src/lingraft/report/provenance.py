@@ -9,7 +9,6 @@ from lingraft.report.blocks import (
     Section,
     code_block,
     definitions,
-    measured_table,
     nothing,
     side_by_side,
     table,
@@ -19,6 +18,7 @@ from lingraft.report.data import data_of
 from lingraft.report.escaping import Html, element, isolated, join, visible
 from lingraft.report.growth import curve_chart, gates_table, growth_facts
 from lingraft.report.lenient import clipped, mappings_of
+from lingraft.report.measured import measured_table
 from lingraft.report.new_rows import bakeoff_table, new_rows
 from lingraft.report.reading import RunRecord
 from lingraft.report.rows import last_trained

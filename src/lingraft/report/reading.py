@@ -16,7 +16,7 @@ from lingraft.measurement import Measurement, read_measurements
 from lingraft.recipe import Recipe
 from lingraft.report.lenient import mapping_of, mappings_of
 from lingraft.report.rows import UNTRAINED, Rows
-from lingraft.run import Run
+from lingraft.run import Run, hash_file
 
 __all__ = ["RunRecord", "read_record"]
 
@@ -47,6 +47,7 @@ class RunRecord:
         steps: what some steps recorded, by their names.
         config: the configuration of the expanded model, where that was made.
         pattern: what the grown tokenizer cuts text with, where the base's pattern was changed.
+        tokenizer: hash of the tokenizer that the model has after expansion; None where it is not there.
         overlap: what training text has in common with held-out text and benchmark items.
     """
 
@@ -63,6 +64,7 @@ class RunRecord:
     steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     pattern: str | None = None
+    tokenizer: str | None = None
     overlap: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -141,7 +143,13 @@ def read_record(folder: Path) -> RunRecord:
     )
     # The tokenizer is a large file, and only a changed pattern needs to be told.
     pattern = _pattern_of(_read_optional(folder, "vocabulary/tokenizer.json", missing)) if record.is_patched else None
-    return replace(record, missing=tuple(missing), pattern=pattern)
+    return replace(
+        record, missing=tuple(missing), pattern=pattern, tokenizer=_hash_of(folder / "vocabulary/tokenizer.json")
+    )
+
+
+def _hash_of(path: Path) -> str | None:
+    return hash_file(path) if path.is_file() else None
 
 
 def _read_recipe(folder: Path, missing: list[str]) -> tuple[Recipe | None, str]:

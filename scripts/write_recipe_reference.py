@@ -63,6 +63,7 @@ _PARTS = (
     ("measure.windows", recipes.Windows),
     ("measure.tasks.N", recipes.DownstreamTask),
     ("measure.alarm", recipes.ForgettingAlarm),
+    ("measure.generation", recipes.Generation),
     ("measure.probes.N", recipes.Choice),
 )
 
@@ -274,6 +275,10 @@ _MEANINGS = {
     "measure.alarm.source_rise": "Share by which the base's bits per byte of source text may rise.",
     "measure.alarm.shift": "Relative distance that attention or MLP matrices may move.",
     "measure.alarm.every": "How often to look between the measuring points of `measure.at`; only there if not said.",
+    "measure.generation": "What base and adapted model write by themselves.",
+    "measure.generation.prompts": "Continuations of each style; 0 for none.",
+    "measure.generation.tokens": "Length of each.",
+    "measure.generation.questions": "Your own questions in the target language.",
     "measure.batch_size": "Sequences per forward pass when measuring.",
     "measure.samples": "Prompts to continue before and after; the beginnings of held-out documents if none.",
     "measure.sample_tokens": "Length of the continuations.",

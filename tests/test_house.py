@@ -173,6 +173,7 @@ measure.cka
 measure.function_drift
 measure.bits_per_byte
 measure.alarm
+measure.generation
 measure.label_perplexity
 measure.tasks.order
 measure.tasks.sets
@@ -256,6 +257,7 @@ pipeline.expanding
 pipeline.initialising
 pipeline.companions
 pipeline.drifting
+pipeline.generating
 pipeline.text_rows
 pipeline.downstream
 pipeline.measuring

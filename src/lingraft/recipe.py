@@ -13,7 +13,7 @@ from lingraft.errors import nearest
 from lingraft.quantities import Fraction, LanguageCode
 from lingraft.recipe_corpus import Corpus, LanguageId, NearDuplicates
 from lingraft.recipe_export import Export
-from lingraft.recipe_forgetting import Drift, ForgettingAlarm
+from lingraft.recipe_forgetting import Drift, ForgettingAlarm, Generation
 from lingraft.recipe_guard import Blocks, Ema, Interpolation, Slices
 from lingraft.recipe_measure import Measure, Windows
 from lingraft.recipe_part import Choice, Name, Part, as_tuple
@@ -45,6 +45,7 @@ __all__ = [
     "EmbeddingInit",
     "Export",
     "ForgettingAlarm",
+    "Generation",
     "InitPair",
     "Interpolation",
     "LanguageId",

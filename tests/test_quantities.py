@@ -7,7 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from lingraft.quantities import Fraction, LanguageCode, Length, format_tokens, length_in_tokens, parse_tokens
+from lingraft.quantities import (
+    Fraction,
+    LanguageCode,
+    Length,
+    format_duration,
+    format_tokens,
+    length_in_tokens,
+    parse_tokens,
+)
 
 
 @pytest.mark.parametrize(
@@ -79,3 +87,8 @@ def test_other_things_are_no_language(code) -> None:
 
 def test_tokens_are_shown_short() -> None:
     assert [format_tokens(n) for n in (999, 102_000, 1.5e9, 20_480)] == ["999", "102k", "1.5B", "20.5k"]
+
+
+def test_durations_are_written_as_people_write_them() -> None:
+    told = [format_duration(seconds) for seconds in (0.4, 119, 120, 750, 10_800, 200_000)]
+    assert told == ["0 s", "119 s", "2.0 min", "12.5 min", "3.0 h", "2.3 days"]

@@ -34,15 +34,41 @@ _REGISTRIES = {
 @run_verbs.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(help="run folders", show_default=False)],
-    output: Annotated[Path, typer.Option("--output", "-o")] = Path("report.html"),
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="the file to write", show_default="report.html")
+    ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="write nothing; serve the page to a browser, and keep it up to date")
+    ] = False,
+    host: Annotated[str, typer.Option(help="with --live: the address to listen at")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="with --live: 0 takes any that is free")] = 8321,
 ) -> None:
-    """Write one HTML page on one run, or on several side by side."""
+    """Write one HTML page on one run, or on several side by side; or serve it while they run."""
     from lingraft.errors import RunFolderError
     from lingraft.report import write_report
 
-    if output.is_dir():
-        raise RunFolderError(f"{output} is a folder; name the file to write, as in {output / 'report.html'}")
-    print(write_report(runs, output))
+    if live:
+        if output is not None:
+            raise typer.BadParameter("--live writes no file; leave it out, or --output")
+        _serve(runs, host, port)
+        return
+    to = output or Path("report.html")
+    if to.is_dir():
+        raise RunFolderError(f"{to} is a folder; name the file to write, as in {to / 'report.html'}")
+    print(write_report(runs, to))
+
+
+def _serve(runs: list[Path], host: str, port: int) -> None:
+    from lingraft.report.live import open_server
+
+    with open_server(runs, host, port) as server:
+        print(f"{server.url} shows the page and keeps it up to date; Ctrl-C ends this.", flush=True)
+        if host not in ("127.0.0.1", "::1", "localhost"):
+            print("Whoever reaches this machine can read it there.", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print("\nended; the run is not touched by this")
 
 
 @run_verbs.command()

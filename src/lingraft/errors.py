@@ -12,6 +12,7 @@
     ├── CheckpointError        a checkpoint cannot be trusted, or none can
     ├── RunFolderError         the run folder is in use, or belongs to another recipe
     ├── MeasurementError       a measurement cannot be made or compared
+    ├── ServingError           a live page cannot be served at that address
     ├── MissingExtraError      an optional dependency is needed; the message is the pip line
     └── InterruptedRunError    the user stopped the run; what was done is saved
 
@@ -34,6 +35,7 @@ __all__ = [
     "ModelError",
     "RecipeError",
     "RunFolderError",
+    "ServingError",
     "TrainingError",
     "VocabularyError",
     "nearest",
@@ -86,6 +88,10 @@ class RunFolderError(LingraftError):
 
 class MeasurementError(LingraftError):
     """A measurement cannot be made, or two cannot be compared."""
+
+
+class ServingError(LingraftError):
+    """A live page cannot be served at the address that was asked for."""
 
 
 class MissingExtraError(LingraftError):

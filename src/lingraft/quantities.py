@@ -11,7 +11,16 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer
 
-__all__ = ["Fraction", "LanguageCode", "Length", "TokenCount", "format_tokens", "length_in_tokens", "parse_tokens"]
+__all__ = [
+    "Fraction",
+    "LanguageCode",
+    "Length",
+    "TokenCount",
+    "format_duration",
+    "format_tokens",
+    "length_in_tokens",
+    "parse_tokens",
+]
 
 _SUFFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
 _TOKENS = re.compile(r"\s*(\d[\d_]*(?:\.\d+)?)\s*([kKMBGT]?)\s*")
@@ -87,3 +96,11 @@ def format_tokens(count: int | float) -> str:
         if count >= size:
             return f"{count / size:.3g}{suffix}"
     return f"{count:.0f}"
+
+
+def format_duration(seconds: float) -> str:
+    """Return seconds as people write them: ``45 s``, ``12.5 min``, ``3.0 h``."""
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:.0f} s"

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from lingraft.measurement import Measurement
-from lingraft.quantities import format_tokens
+from lingraft.quantities import format_duration, format_tokens
 from lingraft.report.escaping import visible
 from lingraft.vocabulary import FertilityCurve
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lingraft.pipeline.plan import Plan
     from lingraft.pipeline.vocabulary_plan import VocabularyPlan
 
-__all__ = ["TerminalProgress", "format_duration", "plain", "show_curve", "show_data", "show_plan", "show_tastings"]
+__all__ = ["TerminalProgress", "plain", "show_curve", "show_data", "show_plan", "show_tastings"]
 
 _HEADLINES = {
     "bits_per_byte": "bits per byte",
@@ -259,14 +259,6 @@ def _stages_table(plan: "Plan", price: float | None) -> Table:
     for row in columns[0]:
         table.add_row(row, *(column[row] for column in columns))
     return table
-
-
-def format_duration(seconds: float) -> str:
-    """Return seconds as people write them: ``45 s``, ``12.5 min``, ``3.0 h``."""
-    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:,.1f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def _course_table(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from lingraft.quantities import format_tokens
-from lingraft.terminal import format_duration, plain
+from lingraft.quantities import format_duration, format_tokens
+from lingraft.terminal import plain
 
 if TYPE_CHECKING:
     from lingraft.pipeline.sweeping import ArmState, SweepPlan

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from lingraft.report import write_report
+from lingraft.measurement import Measurement, write_measurements
+from lingraft.report import live, write_report
+from lingraft.report.live import LiveServer, open_server
 
 BINARY = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 SWITCHES = (
@@ -81,13 +84,16 @@ class Browser:
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
-    def show(self, page: Path, width: int = 1200, theme: str = "light") -> None:
-        """Open a page and wait until its charts are drawn."""
+    def show(self, page: Path | str, width: int = 1200, theme: str = "light") -> None:
+        """Open a page, by its file or its address, and wait until its charts are drawn."""
         self.events.clear()
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.resize(width)
         self.theme(theme)
-        self.call("Page.navigate", url=page.as_uri())
+        self.call("Page.navigate", url=page.as_uri() if isinstance(page, Path) else page)
         self.wait_for(f"document.documentElement?.dataset.charts === '{theme}' && document.readyState === 'complete'")
+
+    def resize(self, width: int) -> None:
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
 
     def theme(self, theme: str) -> None:
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
@@ -163,15 +169,16 @@ def test_two_runs_fit_the_width_and_overlay(browser: Browser, two_runs: Path, wi
     assert browser.complaints() == []
 
 
-@pytest.mark.parametrize("width", [400, 1600])
-def test_a_run_with_everything_measured_is_drawn_and_fits(
-    browser: Browser, everything_run: Path, finished_run: Path, tmp_path: Path, width: int
+def test_runs_with_everything_measured_are_drawn_and_fit(
+    browser: Browser, everything_run: Path, finished_run: Path, tmp_path: Path
 ) -> None:
     for runs in ([everything_run], [finished_run, everything_run]):
-        browser.show(write_report(runs, tmp_path / "report.html"), width)
-        assert browser.evaluate(OVERFLOW) <= 0
-        assert browser.evaluate(UNDRAWN) == []
-        assert browser.complaints() == []
+        page = write_report(runs, tmp_path / "report.html")
+        for width in (400, 1600):
+            browser.show(page, width)
+            assert browser.evaluate(OVERFLOW) <= 0
+            assert browser.evaluate(UNDRAWN) == []
+            assert browser.complaints() == []
     assert browser.evaluate("document.querySelectorAll('#shift .heatmaplayer image').length") == 1
 
 
@@ -245,3 +252,81 @@ def test_printing_shows_light_charts_and_no_navigation(browser: Browser, page: P
         browser.evaluate("getComputedStyle(document.querySelector('section')).backgroundColor") == "rgb(255, 255, 255)"
     )
     browser.call("Emulation.setEmulatedMedia", media="")
+
+
+# The live page ---------------------------------------------------------------------------------------------------------
+
+
+LAST_POINT = "document.querySelector('#bits-per-byte [data-figure]').data.at(-2).x.at(-1)"
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a live page be made again as often as it changes."""
+    monkeypatch.setattr(live, "_SHORTEST_SECONDS", 0.0)
+    monkeypatch.setattr(live, "_SHARE_OF_A_CORE", 1e9)
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[LiveServer]:
+    with open_server([folder], port=0) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}).start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+
+
+def test_a_live_page_shows_a_new_point_and_leaves_the_reader_where_he_was(
+    browser: Browser, unfinished_run: Path, at_once: None
+) -> None:
+    """No reload: the place, an open part, its scrolling, keyboard focus and a zoomed chart outlive the new point."""
+    rows = [Measurement("embeddings-only", 6144, "bits_per_byte", 1.111, "eu", 1.08, 1.14, 180),
+            Measurement("embeddings-only", 6144, "tokens_per_second", 256.0)]  # fmt: skip
+    top = "document.querySelector('#icl').getBoundingClientRect().top"
+    with served(unfinished_run) as server:
+        browser.show(server.url, 1000)
+        browser.evaluate("""window.mark = 1; const fold = document.querySelector('#recipe details');
+            fold.open = true; fold.querySelector('pre').scrollTop = 90; fold.firstElementChild.focus();
+            Plotly.relayout(document.querySelector('#training [data-figure]'), {'xaxis.range': [0, 3000]});
+            document.querySelector('#icl').scrollIntoView({behavior: 'instant'}); null""")
+        before, was = browser.evaluate(LAST_POINT), browser.evaluate(top)
+        assert browser.evaluate("window.scrollY") > 500
+        write_measurements(unfinished_run / "measurements.jsonl", rows)
+        browser.wait_for(f"{LAST_POINT} === 6144 && document.body.textContent.includes('1.111')")
+        assert before == 4096
+        assert browser.evaluate("window.mark") == 1
+        assert abs(browser.evaluate(top) - was) < 2
+        kept = browser.evaluate("""(() => { const fold = document.querySelector('#recipe details');
+            return [fold.open, fold.querySelector('pre').scrollTop, document.activeElement ===
+            fold.firstElementChild, document.querySelector('#training [data-figure]').layout.xaxis.range]; })()""")
+        assert kept == [True, 90, True, [0, 3000]]
+        assert "step 6 of 20" in browser.evaluate("document.querySelector('#moments').textContent")
+        assert browser.complaints() == []
+        assert {url.removeprefix(server.url) for url in browser.requested()} == {"", "state.json", "content.json"}
+        for width in (400, 1600):
+            browser.resize(width)
+            assert browser.evaluate(OVERFLOW) <= 0
+    browser.wait_for("document.querySelector('#told').textContent.includes('No answer from lingraft report --live')")
+    browser.call("Page.navigate", url="about:blank")
+
+
+def test_a_live_page_waits_for_its_run_and_takes_hostile_text_for_text(
+    browser: Browser, hostile_run: Path, unfinished_run: Path, tmp_path: Path, at_once: None
+) -> None:
+    folder = tmp_path / "later"
+    for name in ("samples.jsonl", "environment.json", "vocabulary", "corpora"):
+        (unfinished_run / name).symlink_to(hostile_run / name)
+    row = Measurement("base", 0, "bits_per_byte", 1.0, "<img src=x onerror=window.hostile=3>")
+    write_measurements(unfinished_run / "measurements.jsonl", [row])
+    with served(folder) as server:
+        browser.show(server.url, 400)
+        assert "is not a run folder yet" in browser.evaluate("document.querySelector('#moments').textContent")
+        folder.symlink_to(unfinished_run)
+        browser.wait_for("document.querySelectorAll('#sections > section').length > 9")
+        assert browser.evaluate("window.hostile === undefined && document.scripts.length === 4")
+        assert browser.evaluate("document.querySelectorAll('#samples .said').length") == 2
+        assert browser.evaluate("document.querySelectorAll('img, iframe, [onmouseover]').length") == 0
+        assert browser.evaluate(OVERFLOW) <= 0
+        assert browser.complaints() == []
+        browser.call("Page.navigate", url="about:blank")

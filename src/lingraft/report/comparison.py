@@ -11,7 +11,7 @@ from lingraft.measure.verdict import Rules, Standing, Verdict, judge
 from lingraft.report.blocks import Figures, section, table
 from lingraft.report.contenders import Experiment, read_experiment
 from lingraft.report.escaping import Html, element, isolated, join
-from lingraft.report.page import compose_page
+from lingraft.report.page import Content, compose_page
 from lingraft.report.pareto import pareto_chart
 from lingraft.report.recommendation import Recommendation, recommend, signed, with_interval
 from lingraft.report.rows import language_name
@@ -101,7 +101,7 @@ def write_comparison(comparison: Comparison, to: Path, *, title: str = "Comparis
     header = join(element("h1", isolated(title)), element("p", isolated(base, "b"), way, class_="subtitle"))
     shown = [(name, words) for name, words in _CONTENTS if f'id="{name}"' in sections]
     contents = element("ul", (element("li", element("a", words, href=f"#{name}")) for name, words in shown))
-    write_file(to, compose_page(f"lingraft comparison: {title}", header, contents, sections, figures))
+    write_file(to, compose_page(Content(f"lingraft comparison: {title}", header, contents, sections, figures)))
     return to
 
 

@@ -1,7 +1,8 @@
 "use strict";
 // Draws the figures that stand as JSON in the page, in the colours of the reader's theme; redraws when it changes.
 (function () {
-  const figures = JSON.parse(document.getElementById("figures").textContent);
+  let figures = JSON.parse(document.getElementById("figures").textContent);
+  const drawn = new WeakMap();
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const config = { responsive: true, displayModeBar: false };
   // Okabe and Ito's colours in pairs: the deep one reads on white, its pale kin on black.
@@ -27,6 +28,8 @@
   function themed(figure, isDark) {
     const copy = isDark ? recoloured(figure) : JSON.parse(JSON.stringify(figure));
     const ink = isDark ? "#e4e6ea" : "#22262b", faint = isDark ? "#363c45" : "#dfe3e8", paper = isDark ? "#1b1f25" : "#ffffff";
+    // What the reader has zoomed into stays so when a chart is drawn anew.
+    copy.layout.uirevision = "same";
     copy.layout.font = { family: "system-ui, sans-serif", size: 13, color: ink };
     copy.layout.hoverlabel = Object.assign({}, copy.layout.hoverlabel, { bgcolor: paper, bordercolor: faint, font: { color: ink } });
     for (const name of Object.keys(copy.layout).filter((key) => /^[xy]axis\d*$/.test(key))) {
@@ -37,10 +40,15 @@
 
   function draw(isDark) {
     return Promise.all(Array.from(document.querySelectorAll("[data-figure]"), (box) => {
-      const figure = themed(figures[Number(box.dataset.figure)], isDark);
+      const figure = themed(figures[Number(box.dataset.figure)], isDark), text = JSON.stringify(figure);
+      if (drawn.get(box) === text) return null;
+      drawn.set(box, text);
       return Plotly.react(box, figure.data, figure.layout, config);
     })).then(() => { document.documentElement.dataset.charts = isDark ? "dark" : "light"; });
   }
+
+  // For a page that keeps itself up to date: other figures for the boxes that are there now.
+  window.drawFigures = (others) => { figures = others; return draw(dark.matches); };
 
   draw(dark.matches);
   dark.addEventListener("change", (event) => draw(event.matches));

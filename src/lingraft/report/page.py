@@ -3,6 +3,7 @@
 import base64
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -15,12 +16,31 @@ from lingraft.report.data import data_of
 from lingraft.report.escaping import Html, element, isolated, join, json_for_script
 from lingraft.report.evidence import evidence_sections
 from lingraft.report.provenance import provenance_sections
-from lingraft.report.reading import RunRecord, read_record
+from lingraft.report.reading import RunRecord, is_run_folder, read_record
 from lingraft.report.rows import language_name
 from lingraft.run import write_file
 from lingraft.version import __version__
 
-__all__ = ["compose_page", "render_page", "write_data_page", "write_report"]
+__all__ = ["Content", "compose_page", "content_of", "render_page", "write_data_page", "write_report"]
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a page says, without the frame around it.
+
+    Attributes:
+        title: of the browser's window.
+        header: name and subtitle.
+        contents: the list of sections.
+        sections: the sections, one after another.
+        figures: the charts in them.
+    """
+
+    title: str
+    header: Html
+    contents: Html
+    sections: Html
+    figures: Figures
 
 
 def write_report(run_folders: Sequence[Path], to: Path) -> Path:
@@ -39,7 +59,7 @@ def write_report(run_folders: Sequence[Path], to: Path) -> Path:
     if not run_folders:
         raise RunFolderError("a report needs at least one run folder")
     for folder in run_folders:
-        if not any((folder / name).is_file() for name in ("recipe.yaml", "measurements.jsonl")):
+        if not is_run_folder(folder):
             raise RunFolderError(f"{folder} is not a run folder: it has neither recipe.yaml nor measurements.jsonl")
     write_file(to, render_page([read_record(folder) for folder in run_folders]))
     return to
@@ -48,46 +68,58 @@ def write_report(run_folders: Sequence[Path], to: Path) -> Path:
 def write_data_page(run_folder: Path, to: Path) -> Path:
     """Write one HTML page on the corpora of a run alone, and return its path; it needs no charts and no scripts."""
     record = read_record(run_folder)
-    figures = Figures()
     header = join(element("h1", isolated(record.name)), element("p", "Data report", class_="subtitle"))
     contents = element("ul", element("li", element("a", "Data", href="#data")))
     sections = section("data", "Data", data_of(record))
-    write_file(to, _fill(f"lingraft data: {record.name}", header, contents, sections, figures, plotly="", script=""))
+    content = Content(f"lingraft data: {record.name}", header, contents, sections, Figures())
+    write_file(to, _fill(content, plotly="", script=""))
     return to
 
 
 def render_page(records: Sequence[RunRecord]) -> str:
     """Return the page on runs that have been read."""
+    return compose_page(content_of(records))
+
+
+def content_of(records: Sequence[RunRecord]) -> Content:
+    """Return what the page says on runs that have been read."""
     figures = Figures()
     parts = [*evidence_sections(records, figures), *provenance_sections(records, figures)]
     parts = [part for part in parts if part.content]
     sections = join(section(*part) for part in parts)
-    return compose_page(_title(records), _header(records), _contents(parts), sections, figures)
+    return Content(_title(records), _header(records), _contents(parts), sections, figures)
 
 
-def compose_page(title: str, header: Html, contents: Html, sections: Html, figures: Figures) -> str:
-    """Return a page with charts: the frame, our scripts and plotly around sections that were made."""
+def compose_page(content: Content, *, live: Html | None = None) -> str:
+    """Return a page with charts: the frame, our scripts and plotly around sections that were made.
+
+    Args:
+        content: what it says.
+        live: what a page that keeps itself up to date has on top; such a page may ask the server that it came from,
+            and no other. Without it the page asks nobody.
+    """
+    scripts = {"plotly": get_plotlyjs(), "script": _part("page.js")}
+    if live is not None:
+        scripts["watch"] = _part("live.js")
     # "</script" inside a script would end it; plotly has none, but a new version might.
-    plotly, script = (
-        text.replace("\r\n", "\n").replace("</script", "<\\/script") for text in (get_plotlyjs(), _part("page.js"))
-    )
-    return _fill(title, header, contents, sections, figures, plotly=plotly, script=script)
+    safe = {name: text.replace("\r\n", "\n").replace("</script", "<\\/script") for name, text in scripts.items()}
+    return _fill(content, live=live, **safe)
 
 
-def _fill(
-    title: str, header: Html, contents: Html, sections: Html, figures: Figures, *, plotly: str, script: str
-) -> str:
+def _fill(content: Content, *, plotly: str, script: str, watch: str = "", live: Html | None = None) -> str:
     return Template(_part("page.html")).substitute(
-        policy=_policy(plotly, script),
-        title=element("title", title),
+        policy=_policy(plotly, script, *([watch] if watch else []), connect="'self'" if watch else "'none'"),
+        title=element("title", content.title),
         css=_part("page.css"),
-        header=header,
-        contents=contents,
-        sections=sections,
+        header=content.header,
+        contents=content.contents,
+        live=live or "",
+        sections=content.sections,
         version=element("span", f"lingraft {__version__}"),
-        figures=json_for_script(figures.specifications),
+        figures=json_for_script(content.figures.specifications),
         plotly=plotly,
         script=script,
+        watch=f"<script>{watch}</script>\n" if watch else "",
     )
 
 
@@ -95,13 +127,13 @@ def _part(name: str) -> str:
     return resources.files("lingraft.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _policy(*scripts: str) -> str:
+def _policy(*scripts: str, connect: str) -> str:
     """Allow these scripts by their hash and nothing else: a static file's nonce could be read and copied."""
     hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        f"connect-src {connect}; base-uri 'none'; form-action 'none'"
     )
 
 

@@ -18,7 +18,7 @@ from lingraft.report.lenient import mapping_of, mappings_of
 from lingraft.report.rows import UNTRAINED, Rows
 from lingraft.run import Run, hash_file
 
-__all__ = ["RunRecord", "read_record"]
+__all__ = ["RunRecord", "is_run_folder", "read_record"]
 
 _PARTS = {
     "environment.json": "versions and machine",
@@ -118,6 +118,11 @@ class RunRecord:
         return tuple(dict.fromkeys(row.stage for row in self.rows if row.stage not in UNTRAINED))
 
 
+def is_run_folder(folder: Path) -> bool:
+    """Return whether a run was begun there."""
+    return any((folder / name).is_file() for name in ("recipe.yaml", "measurements.jsonl"))
+
+
 def read_record(folder: Path) -> RunRecord:
     """Return what a run folder tells; absent and damaged files are listed in ``missing``, never raised."""
     missing: list[str] = []
@@ -198,7 +203,7 @@ def _read_json(path: Path, part: str, missing: list[str]) -> Any:
         text = path.read_text(encoding="utf-8")
         # Not splitlines(): samples may hold U+2028 and its kin.
         return [json.loads(line) for line in text.split("\n") if line] if path.suffix == ".jsonl" else json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         missing.append(f"{part}: damaged ({type(error).__name__}).")
         return None
 

@@ -28,7 +28,8 @@ from lingraft.pipeline.adapt import adapt
 from lingraft.pipeline.plan import make_plan
 from lingraft.recipe import Recipe
 from lingraft.recipe_file import load_recipe
-from lingraft.training.stage import StageCallbacks, StagePlan, train_stage
+from lingraft.training.stage import train_stage
+from lingraft.training.stage_plan import StageCallbacks, StagePlan
 from lingraft.vocabulary import TokenizerFile
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "demo.yaml"

@@ -57,7 +57,8 @@ def with_lingraft(arguments: argparse.Namespace, **settings: Any) -> list[float]
     from lingraft.corpus.mixing import Schedule
     from lingraft.model.base import head_of
     from lingraft.model.freeze import choose_trainable
-    from lingraft.training.stage import StageCallbacks, StagePlan, train_stage
+    from lingraft.training.stage import train_stage
+    from lingraft.training.stage_plan import StageCallbacks, StagePlan
 
     model = made_model(arguments.folder, arguments.vocabulary)
     ids = model.get_input_embeddings().weight.shape[0]

@@ -191,6 +191,7 @@ _MEANINGS = {
     "stages.N.ema": "Averaging of the weights, if any.",
     "stages.N.guards": "Guards against forgetting by name, with their options, as `{name: l2_start, strength: 0.01}`.",
     "stages.N.checkpoint_every": "Distance between checkpoints.",
+    "stages.N.saves_beside": "Whether training goes on while a checkpoint is written from a copy; one process only.",
     "stages.N.mix.schedule": "Name of a mix schedule.",
     "stages.N.mix.options": "Its options; written beside `schedule`.",
     "stages.N.lr.schedule": "Name of a learning-rate schedule: the shape after warm-up.",

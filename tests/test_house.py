@@ -156,6 +156,8 @@ training.guards.ewc
 training.guards.source_shielded
 training.guards
 training.checkpoint
+training.background
+training.stage_plan
 training.stage
 training
 

@@ -278,6 +278,7 @@ class Stage(Part):
     bpe_dropout: BpeDropout | None = None
     alarms: Alarms = Alarms()
     checkpoint_every: Length = 0.25
+    saves_beside: bool = False
 
     _tuple = field_validator("guards", mode="before")(as_tuple)
 

@@ -13,7 +13,7 @@ from lingraft.pipeline.plan import make_plan
 from lingraft.pipeline.training import _by_language
 from lingraft.recipe import Recipe
 from lingraft.recipe_file import load_recipe
-from lingraft.training.stage import StepReport
+from lingraft.training.step_report import StepReport
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from lingraft.model.freeze import choose_trainable
 from lingraft.model.interpolate import merge_weights
 from lingraft.pipeline.slicing import SlicedTraining, SliceLoader, slice_plan
 from lingraft.recipe import Slices
-from lingraft.training.stage import StageCallbacks, StagePlan, train_stage
+from lingraft.training.stage import train_stage
+from lingraft.training.stage_plan import StageCallbacks, StagePlan
 
 NUM_IDS, NUM_OLD = 410, 380
 PLAN = StagePlan(

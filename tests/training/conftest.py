@@ -19,7 +19,9 @@ from lingraft.model.base import Head, head_of, load_model
 from lingraft.model.freeze import choose_trainable
 from lingraft.training.averaging import LiveEma
 from lingraft.training.distributed import ALONE, Ranks
-from lingraft.training.stage import StageCallbacks, StagePlan, StepReport, train_stage
+from lingraft.training.stage import train_stage
+from lingraft.training.stage_plan import StageCallbacks, StagePlan
+from lingraft.training.step_report import StepReport
 
 # Two threads on a model this small only wait for each other, and for everything else on the machine.
 torch.set_num_threads(1)

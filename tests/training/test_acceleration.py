@@ -10,7 +10,7 @@ from torch import nn
 from lingraft.errors import TrainingError
 from lingraft.model.base import hidden_states, load_model
 from lingraft.training.acceleration import accelerate, uncompiled
-from lingraft.training.stage import StepReport
+from lingraft.training.step_report import StepReport
 
 
 def kept_bytes(model: nn.Module) -> int:

@@ -24,7 +24,8 @@ from lingraft.pipeline.stopping import Stopper
 from lingraft.pipeline.training import choose_device, stage_plan
 from lingraft.recipe import InitPair, Recipe
 from lingraft.run import Run, fingerprint
-from lingraft.training.stage import StageCallbacks, train_stage
+from lingraft.training.stage import train_stage
+from lingraft.training.stage_plan import StageCallbacks
 from lingraft.vocabulary import VocabularyExpansion
 
 __all__ = ["Tasting", "choose_init", "tastings"]

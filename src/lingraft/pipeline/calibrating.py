@@ -6,9 +6,7 @@ read but the base's configuration, and nothing is kept.
 
 import multiprocessing
 import queue
-import resource
 import statistics
-import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -20,7 +18,7 @@ import numpy as np
 from lingraft.corpus.loader import Batch, SequenceLoader
 from lingraft.errors import LingraftError, ModelError
 from lingraft.model.locate import describing_folder, locate_base
-from lingraft.pipeline.outline import StepCost
+from lingraft.pipeline.outline import StepCost, peak_resident
 from lingraft.pipeline.plan import Plan
 
 __all__ = ["calibrate"]
@@ -88,7 +86,8 @@ def _step_cost(plan: Plan, index: int) -> StepCost:
     from lingraft.model.blocks import block_names
     from lingraft.model.freeze import choose_trainable
     from lingraft.pipeline.training import choose_device, stage_plan
-    from lingraft.training.stage import StageCallbacks, train_stage
+    from lingraft.training.stage import train_stage
+    from lingraft.training.stage_plan import StageCallbacks
 
     recipe, stage = plan.recipe, plan.recipe.stages[index]
     torch.manual_seed(0)
@@ -160,8 +159,7 @@ def _peak(model: Any) -> int:
     device = next(model.parameters()).device
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    return peak_resident()
 
 
 def _product_rate(model: Any, dtype: Any) -> float:

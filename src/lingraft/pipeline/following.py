@@ -22,7 +22,8 @@ from lingraft.pipeline.training import refuse_changed_weights, stage_plan
 from lingraft.recipe import Recipe
 from lingraft.run import fingerprint
 from lingraft.training.distributed import Ranks, error_of, write_tensors
-from lingraft.training.stage import StageCallbacks, StagePlan, train_stage
+from lingraft.training.stage import train_stage
+from lingraft.training.stage_plan import StageCallbacks, StagePlan
 
 __all__ = ["follow"]
 

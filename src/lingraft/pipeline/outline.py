@@ -1,5 +1,7 @@
 """A stage in numbers before it runs: mix and rate over time, weights that learn, memory, time. Loads no torch."""
 
+import resource
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ from lingraft.pipeline.settings import average_in_words, stage_schedule
 from lingraft.recipe import TRAIN_WORDS, Recipe, Stage
 from lingraft.training.optimizer import optimizers
 
-__all__ = ["StageOutline", "StepCost", "outline_stage", "path_length", "product_rate", "stage_memory"]
+__all__ = ["StageOutline", "StepCost", "outline_stage", "path_length", "peak_resident", "product_rate", "stage_memory"]
 
 _POINTS = tuple(n / 10 for n in range(10))
 # Bytes that a layer keeps per token and hidden unit for the backward pass. Of SmolLM2-135M the tensors that autograd
@@ -165,6 +167,8 @@ def stage_memory(recipe: Recipe, base: BaseDescription, stage: Stage, parameters
         + 4 * stepped * ((stage.ema.copies if stage.ema else 0) + guard_copies(stage) + _held_branches(stage))
         + round(4 * (stepped + extra) * copies)
     )
+    if stage.saves_beside:
+        weights += round(4 * (stepped + extra) * (1 + copies)) + 4 * stepped * (stage.ema.copies if stage.ema else 0)
     tokens = stage.batch.micro_batch * stage.batch.sequence_length
     has_frozen_body = all("embeddings" in word for word in stage.trains)
     kept = (_KEPT_BYTES_FROZEN if has_frozen_body else _KEPT_BYTES)[recipe.precision]
@@ -177,6 +181,12 @@ def stage_memory(recipe: Recipe, base: BaseDescription, stage: Stage, parameters
 def _held_branches(stage: Stage) -> int:
     """Return how many copies of what learns are held for a merge: the round's start and its branches."""
     return 1 + stage.slices.width if stage.slices else 0
+
+
+def peak_resident() -> int:
+    """Return the largest resident size of this process so far, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def product_rate(size: int = 1024) -> float:

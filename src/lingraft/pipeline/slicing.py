@@ -16,7 +16,9 @@ from lingraft.model.freeze import Trainable
 from lingraft.model.interpolate import merge_weights
 from lingraft.recipe import Slices
 from lingraft.run import fingerprint, publish_folder
-from lingraft.training.stage import StageCallbacks, StagePlan, StepReport, train_stage
+from lingraft.training.stage import train_stage
+from lingraft.training.stage_plan import StageCallbacks, StagePlan
+from lingraft.training.step_report import StepReport
 
 __all__ = ["SliceLoader", "SlicedTraining", "slice_plan"]
 

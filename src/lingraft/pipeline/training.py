@@ -2,9 +2,7 @@
 
 import math
 import os
-import resource
 import shutil
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -27,6 +25,7 @@ from lingraft.pipeline.alarming import ForgettingWatch, share_of
 from lingraft.pipeline.companions import SourceReader, average_makers, guard_makers
 from lingraft.pipeline.drawn_tokens import drawn_stores
 from lingraft.pipeline.measuring import Evaluator
+from lingraft.pipeline.outline import peak_resident
 from lingraft.pipeline.parallel import language_shares
 from lingraft.pipeline.progress import Progress
 from lingraft.pipeline.ranks import Leader, whole_model
@@ -38,7 +37,9 @@ from lingraft.recipe import Recipe, Stage
 from lingraft.run import Run, fingerprint, hash_file, publish_folder
 from lingraft.training.distributed import ALONE, write_tensors
 from lingraft.training.spikes import AlarmRules
-from lingraft.training.stage import StageCallbacks, StagePlan, StepReport, train_stage
+from lingraft.training.stage import train_stage
+from lingraft.training.stage_plan import StageCallbacks, StagePlan
+from lingraft.training.step_report import StepReport
 
 __all__ = [
     "StageRunner",
@@ -327,7 +328,7 @@ class StageRunner:
         run.measure(
             [
                 Measurement(stage.name, tokens, "seconds/stage", seconds),
-                Measurement(stage.name, tokens, "peak_memory_bytes", _peak_memory()),
+                Measurement(stage.name, tokens, "peak_memory_bytes", peak_resident()),
             ]
         )
         record = {"weights_sha256": weights_digest(trained), "frozen_pieces": still, "seconds": round(seconds, 1)}
@@ -469,6 +470,7 @@ def stage_plan(recipe: Recipe, index: int) -> StagePlan:
         alarms=AlarmRules(**stage.alarms.model_dump()),
         companions=average_makers(stage),
         checkpoint_at=checkpoint_steps(stage),
+        saves_beside=stage.saves_beside,
         measure_at=measure_steps(recipe, stage) | watch_steps(recipe, stage),
     )
 
@@ -492,9 +494,3 @@ class _Clock:
         now = time.perf_counter()
         passed, self._last = now - self._last, now
         return max(passed, 1e-9)
-
-
-def _peak_memory() -> int:
-    """Return the largest resident size of this process so far, in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

@@ -23,6 +23,7 @@ from lingraft.model.freeze import Trainable, frozen_digests, prove_frozen
 from lingraft.model.isolation import refuse_leaks
 from lingraft.model.shards import held
 from lingraft.training.acceleration import accelerate, keep_freed_memory, uncompiled
+from lingraft.training.background import Background, copied
 from lingraft.training.checkpoint import (
     Checkpoint,
     latest_checkpoint,
@@ -31,107 +32,19 @@ from lingraft.training.checkpoint import (
     restore_optimizer,
     save_checkpoint,
 )
-from lingraft.training.companion import Companion, MakeCompanion, StageStart, exchanged
+from lingraft.training.companion import Companion, StageStart, exchanged
 from lingraft.training.distributed import ALONE, Ranks, clip_gradients, shard
 from lingraft.training.learning_rate import learning_rate
 from lingraft.training.loss import chunked_cross_entropy
 from lingraft.training.multi_token import ExtraHeads
 from lingraft.training.optimizer import optimizers
 from lingraft.training.optimizer_state import carried_state, parameter_groups, take_over
-from lingraft.training.spikes import Alarm, AlarmRules, Alarms
+from lingraft.training.spikes import Alarm, Alarms
+from lingraft.training.stage_plan import StageCallbacks, StagePlan
 from lingraft.training.step_report import StepReport, look_at_first_loss, step_report
 from lingraft.training.stillness import STEPS_TO_MOVE, learning_rows, refuse_stillness
 
-__all__ = ["StageCallbacks", "StagePlan", "StepReport", "train_stage"]
-
-
-@dataclass(frozen=True)
-class StagePlan:
-    """The numbers of a stage, in steps.
-
-    Attributes:
-        name: of the stage.
-        seed: for what is random inside the model (dropout).
-        num_steps: optimiser steps.
-        micro_batch: sequences per forward pass.
-        dtype: the type of matrix products; weights and their updates are fp32 in any case.
-        peak_rate: see :func:`lingraft.training.learning_rate.learning_rate`.
-        warmup_steps: see there.
-        floor: see there.
-        schedule: see there.
-        schedule_options: see there.
-        table_factor: the learning rate of embedding matrices over that of the body.
-        optimizer: name of the optimiser, see :mod:`lingraft.training.optimizer`.
-        optimizer_options: its own.
-        weight_decay: on matrices; vectors are not decayed, nor tables of which only some rows learn.
-        clip: largest norm of the gradient.
-        isolate: whether documents of one sequence are kept from seeing each other.
-        compile: whether the body's forward and backward pass are compiled, see :mod:`lingraft.training.acceleration`.
-        checkpoint_activations: whether activations are made again in the backward pass, see there.
-        z_loss: see :func:`lingraft.training.loss.chunked_cross_entropy`.
-        extra_heads: heads of :class:`lingraft.training.multi_token.ExtraHeads`.
-        alarms: what follows a step that looks wrong.
-        refuse_bad_start: whether a first loss far worse than guessing ends the stage.
-        companions: what makes the averages and guards that run beside the optimiser, in the order they are called.
-        checkpoint_at: steps after which a checkpoint is made.
-        measure_at: steps after which ``measure`` is called.
-    """
-
-    name: str
-    seed: int
-    num_steps: int
-    micro_batch: int
-    dtype: torch.dtype
-    peak_rate: float
-    warmup_steps: int
-    floor: float = 0.0
-    schedule: str = "cosine"
-    schedule_options: Mapping[str, float] = field(default_factory=dict)
-    table_factor: float = 1.0
-    optimizer: str = "adamw"
-    optimizer_options: Mapping[str, Any] = field(default_factory=dict)
-    weight_decay: float = 0.1
-    clip: float = 1.0
-    isolate: bool = False
-    compile: bool = False
-    checkpoint_activations: bool = False
-    z_loss: float = 0.0
-    extra_heads: int = 0
-    alarms: AlarmRules = field(default_factory=AlarmRules)
-    refuse_bad_start: bool = True
-    companions: tuple[MakeCompanion, ...] = ()
-    checkpoint_at: frozenset[int] = frozenset()
-    measure_at: frozenset[int] = frozenset()
-
-
-@dataclass
-class StageCallbacks:
-    """What the loop tells, and asks, the outside.
-
-    Where several ranks train together, every rank calls its own: what is told is the same on all of them.
-
-    Attributes:
-        on_step: called after every step.
-        measure: called with the step after which to measure, the model being in evaluation mode. It may raise
-            InterruptedRunError: the stage is saved with the measurement still due.
-        measure_averaged: called likewise while the model holds averaged weights, if a companion makes any.
-        finish_averaged: called at the stage's end while the model holds averaged weights, to keep them.
-        finish_optimizer: called at the stage's end with the moments that a next stage may go on from.
-        should_stop: asked after every step; true means save and stop.
-        save_state: plain values to keep with a checkpoint.
-        load_state: is given them back when the stage goes on from that checkpoint.
-        on_note: one-line remarks for the user.
-    """
-
-    on_step: Callable[[StepReport], None] = lambda _: None
-    measure: Callable[[int], None] = lambda _: None
-    measure_averaged: Callable[[int], None] = lambda _: None
-    finish_averaged: Callable[[], None] = lambda: None
-    finish_optimizer: Callable[[dict[str, Tensor]], None] = lambda _: None
-    should_stop: Callable[[], bool] = lambda: False
-    save_state: Callable[[], dict[str, Any]] = dict
-    load_state: Callable[[Mapping[str, Any]], None] = lambda _: None
-    on_note: Callable[[str], None] = lambda _: None
+__all__ = ["train_stage"]
 
 
 @dataclass
@@ -154,6 +67,7 @@ class _Loop:
     ranks: Ranks
     within: Callable[..., Any]
     device: torch.device
+    background: Background = field(default_factory=Background)
     holds_average: bool = False
     watched: dict[str, tuple[int, Tensor]] = field(default_factory=dict)
     consumed: str = field(default_factory=lambda: hashlib.sha256(b"").hexdigest())
@@ -193,8 +107,15 @@ class _Loop:
             "loader": self.loader.state(step),
             "pending": pending,
         }
-        save_checkpoint(self.checkpoints, step, groups, self.fingerprints, state, self.ranks)
-        self.ranks.first(lambda: prune_checkpoints(self.checkpoints, newest=step))
+
+        def write(groups: Mapping[str, Mapping[str, Tensor]]) -> None:
+            save_checkpoint(self.checkpoints, step, groups, self.fingerprints, state, self.ranks)
+            self.ranks.first(lambda: prune_checkpoints(self.checkpoints, newest=step))
+
+        if self.plan.saves_beside:
+            self.background.begin(write, copied(groups))
+        else:
+            write(groups)
 
     def restore(self, accept: Collection[str]) -> int:
         """Go back to the newest sound checkpoint; return the steps done, 0 if there is none."""
@@ -243,6 +164,7 @@ class _Loop:
                         self.ranks.together(lambda: self.callbacks.measure_averaged(step))
         except InterruptedRunError as error:
             self.save(step, pending=True)
+            self.background.wait()
             raise InterruptedRunError(f"{self.where(step)}, before it was measured; it is saved") from error
 
     def where(self, step: int) -> str:
@@ -304,20 +226,8 @@ def train_stage(
         model, head, trainable, loader, plan, checkpoints, fingerprints, callbacks, ranks=ranks, within=within
     )
     take_over(loop.optimizers, loop.parameters, trainable, carried or {})
-    done = loop.restore(accept)
-    for step in range(done, plan.num_steps):
-        report = _step(loop, loader.batch(step), step)
-        callbacks.on_step(report)
-        if step == 0:
-            look_at_first_loss(report, head.num_ids, refuse=plan.refuse_bad_start, note=callbacks.on_note)
-        if step + 1 in plan.measure_at:
-            loop.measure(step + 1)
-        stopping = ranks.any(callbacks.should_stop())
-        if stopping or step + 1 in plan.checkpoint_at:
-            loop.save(step + 1)
-            stopping = ranks.any(callbacks.should_stop())
-        if stopping and step + 1 < plan.num_steps:
-            raise InterruptedRunError(f"{loop.where(step + 1)}; it is saved")
+    with loop.background:
+        _train(loop, accept)
     model.eval()
     carried_on = carried_state(loop.optimizers, loop.parameters, trainable)
     ranks.together(lambda: callbacks.finish_optimizer(carried_on))
@@ -328,11 +238,35 @@ def train_stage(
     return ranks.together(lambda: prove_frozen(model, trainable, still))
 
 
+def _train(loop: _Loop, accept: Collection[str]) -> None:
+    """Do the steps that are left, measure and save on the way, and stop where that is asked for."""
+    plan, callbacks = loop.plan, loop.callbacks
+    for step in range(loop.restore(accept), plan.num_steps):
+        report = _step(loop, loop.loader.batch(step), step)
+        callbacks.on_step(report)
+        if step == 0:
+            look_at_first_loss(report, loop.head.num_ids, refuse=plan.refuse_bad_start, note=callbacks.on_note)
+        if step + 1 in plan.measure_at:
+            loop.measure(step + 1)
+        stopping = loop.ranks.any(callbacks.should_stop())
+        if stopping or step + 1 in plan.checkpoint_at:
+            loop.save(step + 1)
+            stopping = loop.ranks.any(callbacks.should_stop())
+        if stopping and step + 1 < plan.num_steps:
+            loop.background.wait()
+            raise InterruptedRunError(f"{loop.where(step + 1)}; it is saved")
+
+
 def _refuse_undivided(plan: StagePlan, loader: SequenceLoader, ranks: Ranks) -> None:
     """Refuse what several ranks cannot do together: batches that are not equal parts, and what is not elementwise."""
     loader.batch(0, rank=ranks.rank, num_ranks=ranks.count)
     divides = optimizers.get(plan.optimizer, "optimizer.name").marks.get("divides", True)
-    alone = {"extra_heads": plan.extra_heads, "compile": plan.compile, f"the optimiser {plan.optimizer}": not divides}
+    alone = {
+        "extra_heads": plan.extra_heads,
+        "compile": plan.compile,
+        "saves_beside": plan.saves_beside,
+        f"the optimiser {plan.optimizer}": not divides,
+    }
     for what in (what for what, is_used in alone.items() if is_used):
         raise TrainingError(f"stage {plan.name!r}: {what} works in one process only, and there are {ranks.count}")
 

@@ -17,10 +17,19 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
+
+from lingraft.corpus.apportionment import apportion
+from lingraft.corpus.loader import SequenceLoader
+from lingraft.corpus.mixing import Schedule
+from lingraft.model.base import head_of
+from lingraft.model.freeze import choose_trainable
+from lingraft.training.stage import train_stage
+from lingraft.training.stage_plan import StageCallbacks, StagePlan
 
 WARM = 2
 
@@ -44,35 +53,30 @@ def freeze_body(model: Any, train: str) -> None:
             module.weight.requires_grad_(True)
 
 
-def tokens_of(arguments: argparse.Namespace, ids: int) -> np.ndarray:
+def tokens_of(ids: int, steps: int, sequences: int, length: int) -> np.ndarray:
     """Return random tokens for all steps, ``(sequence, position)``."""
-    shape = (arguments.steps * arguments.sequences, arguments.length + 1)
-    return np.random.default_rng(0).integers(ids, size=shape)
+    return np.random.default_rng(0).integers(ids, size=(steps * sequences, length + 1))
+
+
+def random_rows(arguments: argparse.Namespace, model: Any) -> np.ndarray:
+    """Return the same tokens for the others, which shift labels themselves."""
+    ids = model.get_input_embeddings().weight.shape[0]
+    return tokens_of(ids, arguments.steps, arguments.sequences, arguments.length)[:, :-1]
+
+
+def made_loader(ids: int, steps: int, sequences: int, length: int) -> SequenceLoader:
+    """Return a loader of random tokens in one document."""
+    tokens = tokens_of(ids, steps, sequences, length).ravel()
+    store = SimpleNamespace(tokens=tokens, document_ends=np.array([len(tokens)], dtype=np.uint64))
+    mix = apportion(Schedule(lambda _: {"x": 1.0}), ["x"], steps * sequences, grain=sequences)
+    return SequenceLoader({"x": store}, mix, sequences=sequences, sequence_length=length, seed=0)
 
 
 def with_lingraft(arguments: argparse.Namespace, **settings: Any) -> list[float]:
     """Return the times at which steps ended."""
-    from lingraft.corpus.apportionment import apportion
-    from lingraft.corpus.loader import SequenceLoader
-    from lingraft.corpus.mixing import Schedule
-    from lingraft.model.base import head_of
-    from lingraft.model.freeze import choose_trainable
-    from lingraft.training.stage import train_stage
-    from lingraft.training.stage_plan import StageCallbacks, StagePlan
-
     model = made_model(arguments.folder, arguments.vocabulary)
     ids = model.get_input_embeddings().weight.shape[0]
-
-    class Store:
-        tokens = tokens_of(arguments, ids).ravel()
-        document_ends = np.array([len(tokens)], dtype=np.uint64)
-
-    mix = apportion(
-        Schedule(lambda _: {"x": 1.0}), ["x"], arguments.steps * arguments.sequences, grain=arguments.sequences
-    )
-    loader = SequenceLoader(
-        {"x": Store()}, mix, sequences=arguments.sequences, sequence_length=arguments.length, seed=0
-    )
+    loader = made_loader(ids, arguments.steps, arguments.sequences, arguments.length)
     times: list[float] = []
     plan = StagePlan(
         name="benchmark", seed=0, num_steps=arguments.steps, micro_batch=arguments.micro_batch, dtype=torch.bfloat16,
@@ -91,7 +95,7 @@ def with_transformers(arguments: argparse.Namespace, **settings: Any) -> list[fl
 
     model = made_model(arguments.folder, arguments.vocabulary)
     freeze_body(model, arguments.train)
-    rows = tokens_of(arguments, model.get_input_embeddings().weight.shape[0])[:, :-1]
+    rows = random_rows(arguments, model)
     data = [{"input_ids": torch.from_numpy(row), "labels": torch.from_numpy(row)} for row in rows]
     times: list[float] = []
 
@@ -121,7 +125,7 @@ def with_lightning(arguments: argparse.Namespace) -> list[float]:
 
     model = made_model(arguments.folder, arguments.vocabulary)
     freeze_body(model, arguments.train)
-    rows = torch.from_numpy(tokens_of(arguments, model.get_input_embeddings().weight.shape[0])[:, :-1])
+    rows = torch.from_numpy(random_rows(arguments, model))
     times: list[float] = []
 
     class Module(lightning.LightningModule):

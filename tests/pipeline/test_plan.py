@@ -178,8 +178,17 @@ def test_memory_by_hand(make_recipe, overrides, stepped, copies, kept):
     recipe = make_recipe(*overrides)
     base = dataclasses.replace(make_plan(recipe).base, hidden_size=100, num_layers=10)
     counted = stage_memory(recipe, base, recipe.stages[1], 1000, stepped, 50)
-    # Weights; gradient and two moments (and the anchor); 4 sequences of 32 tokens kept; a chunk of 512 logits, thrice.
-    assert counted == 4 * 1000 + 4 * stepped * copies + 4 * 32 * 100 * 10 * kept + 512 * 50 * 4 * 3
+    # Weights; gradient and two moments (and the anchor); 4 sequences of 32 tokens kept; a chunk of 512
+    # logits in fp32 and bf16, and the matrix in bf16.
+    assert counted == 4 * 1000 + 4 * stepped * copies + 4 * 32 * 100 * 10 * kept + 512 * 50 * 6 + 50 * 100 * 2
+
+
+def test_memory_of_the_loss_stops_growing_with_the_rows(make_recipe):
+    recipe = make_recipe()
+    base = dataclasses.replace(make_plan(recipe).base, hidden_size=0)
+    few, many, more = (stage_memory(recipe, base, recipe.stages[1], 0, 0, rows) for rows in (1000, 1 << 17, 1 << 18))
+    assert few == 512 * 1000 * 6
+    assert many == more == (1 << 25) * 6
 
 
 def test_memory_of_activations_that_are_made_again(make_recipe):

@@ -7,6 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from lingraft.errors import TrainingError
 from lingraft.model.base import Head
+from lingraft.training import loss as loss_module
 from lingraft.training.loss import chunked_cross_entropy, token_log_probabilities
 
 DIM, ROWS, POSITIONS = 16, 53, 37
@@ -66,6 +67,21 @@ def test_the_z_loss_and_its_gradients_equal_autograd_s(options: dict, weight: fl
     assert total.item() == pytest.approx((expected.sum() + weight * log_z.square().sum()).item(), rel=1e-6)
     for one, other in zip(ours, [hidden.grad, head.weight.grad], strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+def test_few_logits_at_a_time_and_few_rows_of_the_gradient_change_nothing(monkeypatch) -> None:
+    """Large vocabularies get smaller chunks; both pieces end in a rest here."""
+    found = []
+    for logits, rows in ((1 << 25, 16384), (3 * ROWS + 1, 7), (1, 1)):
+        monkeypatch.setattr(loss_module, "_LOGITS", logits)
+        monkeypatch.setattr(loss_module, "_ROWS", rows)
+        hidden, targets, head = problem()
+        total, losses = chunked_cross_entropy(hidden, targets, head)
+        total.backward()
+        found.append([losses, hidden.grad, head.weight.grad])
+    for others in found[1:]:
+        for one, other in zip(found[0], others, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [1, 31, 127, 129, 1000, 32_000])

@@ -23,7 +23,8 @@ _POINTS = tuple(n / 10 for n in range(10))
 # holds the whole estimate against a process's peak.
 _KEPT_BYTES = {"bf16": 60, "fp32": 90}
 _KEPT_BYTES_FROZEN = {"bf16": 35, "fp32": 60}
-_CHUNK_BYTES = 512 * 4 * 3
+# Of the loss: logits of a chunk in fp32 and bf16, and the matrix in bf16 (see lingraft.training.loss).
+_CHUNK, _LOGITS, _LOGIT_BYTES = 512, 1 << 25, 6
 # What a training step reaches of the fp32 matrix-product rate, measured with SmolLM2-135M on two AVX-512 cores.
 _REACHED = {"bf16": 1.2, "fp32": 0.55}
 
@@ -175,7 +176,8 @@ def stage_memory(recipe: Recipe, base: BaseDescription, stage: Stage, parameters
     # Made again layer by layer, each keeps its fp32 input, and one at a time keeps all.
     per_unit = 4 * base.num_layers + kept if stage.batch.checkpoint_activations else base.num_layers * kept
     activations = tokens * base.hidden_size * per_unit
-    return weights + activations + _CHUNK_BYTES * rows
+    loss = min(_CHUNK * rows, _LOGITS) * _LOGIT_BYTES + 2 * rows * base.hidden_size
+    return weights + activations + loss
 
 
 def _held_branches(stage: Stage) -> int:

@@ -16,9 +16,11 @@ from lingraft.model.base import Head
 
 __all__ = ["chunked_cross_entropy", "token_log_probabilities"]
 
+# Positions per chunk, and logits: what is left of the logits of a step in memory is the smaller of the two.
 _CHUNK = 512
-# Rows of a matrix that are converted at a time: pieces this small come from memory that is already there.
-_ROWS = 8192
+_LOGITS = 1 << 25
+# Rows of the head's gradient that are made at a time.
+_ROWS = 16384
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -40,8 +42,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         hidden_gradient = torch.empty_like(hidden) if needs_hidden else None
         weight_gradient = torch.zeros_like(weight) if needs_weight else None
         low = weight[: head.num_ids].to(dtype)
-        chunks = _Chunks(low, head, min(chunk, len(targets)), z_loss)
-        product = torch.empty_like(low) if needs_weight else None
+        chunk = max(1, min(chunk, len(targets), _LOGITS // head.num_ids))
+        chunks = _Chunks(low, head, chunk, z_loss)
+        product = torch.empty_like(low[:_ROWS]) if needs_weight else None
         penalty = losses.new_zeros(())
         for start in range(0, len(targets), chunk):
             piece = slice(start, start + chunk)
@@ -52,7 +55,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             if hidden_gradient is not None:
                 hidden_gradient[piece] = slope @ low
             if weight_gradient is not None and product is not None:
-                _add(weight_gradient, torch.mm(slope.T, states, out=product))
+                _add_product(weight_gradient, slope, states, product)
         ctx.gradients = hidden_gradient, weight_gradient
         ctx.mark_non_differentiable(losses)
         return losses.sum(dtype=torch.float32) + penalty, losses
@@ -68,11 +71,11 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return hidden, weight, None, None, None, None, None
 
 
-def _add(total: Tensor, product: Tensor) -> None:
-    """Add ``product`` to the first rows of ``total``, some at a time: the whole of it in fp32 would be a large copy."""
-    for start in range(0, len(product), _ROWS):
-        piece = product[start : start + _ROWS]
-        total[start : start + len(piece)] += piece
+def _add_product(total: Tensor, slope: Tensor, states: Tensor, product: Tensor) -> None:
+    """Add ``slope.T @ states`` to the first rows of ``total``, some at a time, each made in ``product``."""
+    for start in range(0, slope.shape[1], len(product)):
+        part = slope[:, start : start + len(product)]
+        total[start : start + part.shape[1]] += torch.mm(part.T, states, out=product[: part.shape[1]])
 
 
 class _Chunks:
@@ -86,7 +89,10 @@ class _Chunks:
         shape, device = (size, len(weight)), weight.device
         self._low = torch.empty(shape, dtype=weight.dtype, device=device)
         self._logits = torch.empty(shape, device=device)
-        self._logs = torch.empty(shape, device=device)
+        # Logarithms take the place of logits, unless a cap's slope needs these. Only the CPU's kernel is known to
+        # have read a row by the time it writes there.
+        in_place = head.softcap is None and device.type == "cpu"
+        self._logs = self._logits if in_place else torch.empty(shape, device=device)
         self._bias = None if head.bias is None else head.bias[: head.num_ids].float()
 
     def loss_and_slope(self, states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -101,9 +107,10 @@ class _Chunks:
             logits += self._bias
         if cap is not None:
             logits.div_(cap).tanh_().mul_(cap)
+        chosen = logits.gather(1, places)[:, 0]
         torch.log_softmax(logits, dim=1, out=logs)
         losses = -logs.gather(1, places)[:, 0]
-        log_z = logits.gather(1, places)[:, 0] + losses
+        log_z = chosen + losses
         slope = logs.exp_()
         if self._z_loss:
             slope *= 1 + 2 * self._z_loss * log_z[:, None]

@@ -10,6 +10,7 @@ from lingraft.model.base import load_model
 from lingraft.model.freeze import (
     BLOCKS_RECORD,
     ModelParts,
+    Trainable,
     choose_trainable,
     chosen_names,
     frozen_digests,
@@ -182,6 +183,19 @@ def test_no_rows_are_masked_when_all_may_move(tied_folder):
     weight.grad = torch.ones_like(weight)
     trainable.mask_gradients(dict(model.named_parameters()))
     assert weight.grad.min() == 1
+
+
+@pytest.mark.parametrize(
+    ("partial", "new_rows", "rows"),
+    [
+        (("in", "out"), (7, 8, 9), slice(7, 10)),
+        (("in",), (7, 8, 9), slice(None)),  # all of the output matrix learns, or none of it
+        (("out",), (3, 8, 9), slice(None)),  # rows apart from each other
+        ((), (), slice(None)),
+    ],
+)
+def test_output_rows_that_learn_by_hand(partial, new_rows, rows):
+    assert Trainable(("in", "out"), ("in", "out"), new_rows, 10, partial).output_rows == rows
 
 
 def test_digest_is_of_the_bytes():

@@ -84,6 +84,18 @@ def test_few_logits_at_a_time_and_few_rows_of_the_gradient_change_nothing(monkey
             torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("options", "learning"), [({}, slice(40, 53)), ({"num_ids": 41}, slice(30, 41))])
+def test_rows_that_do_not_learn_get_no_gradient_and_the_others_the_same(options: dict, learning: slice) -> None:
+    whole, part = problem(**options), problem(**options)
+    for (hidden, targets, head), rows in ((whole, slice(None)), (part, learning)):
+        chunked_cross_entropy(hidden, targets, head, chunk=7, learning=rows)[0].backward()
+    torch.testing.assert_close(part[2].weight.grad[learning], whole[2].weight.grad[learning])
+    assert torch.equal(part[0].grad, whole[0].grad)
+    others = torch.ones(ROWS, dtype=torch.bool)
+    others[learning] = False
+    assert not part[2].weight.grad[others].any()
+
+
 @pytest.mark.parametrize("rows", [1, 31, 127, 129, 1000, 32_000])
 def test_o53_vocabularies_of_any_size_agree_with_the_plain_loss(rows: int) -> None:
     """32,000 ids with soft-capping 1 is the case; the other sizes are no multiples of any block."""

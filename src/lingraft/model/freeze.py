@@ -79,6 +79,13 @@ class Trainable:
         """What picks the new rows out of a matrix."""
         return row_index(self.new_rows)
 
+    @property
+    def output_rows(self) -> slice:
+        """The rows of the output matrix that can learn, where they lie side by side; all of them otherwise."""
+        index = self.new_index
+        is_partial = self.tables[-1:] and self.tables[-1] in self.partial
+        return index if is_partial and isinstance(index, slice) else slice(None)
+
     @cached_property
     def _old_runs(self) -> list[tuple[int, int]]:
         """``(begin, end)`` of each stretch of ids between new rows: slices, so that a digest copies no matrix."""

@@ -4,6 +4,7 @@ Logits are made for a chunk of positions at a time, in the compute type; the los
 built while the chunk's logits exist, so the backward pass makes no logits at all.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,28 +22,32 @@ _CHUNK = 512
 _LOGITS = 1 << 25
 # Rows of the head's gradient that are made at a time.
 _ROWS = 16384
+_ALL = slice(None)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How the loss is made: what :func:`chunked_cross_entropy` is told beside its tensors."""
+
+    head: Head
+    dtype: torch.dtype
+    chunk: int
+    z_loss: float
+    learning: slice
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
     """Sum of −log p(target) + z_loss · log² Z with both gradients made in the forward pass."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        targets: Tensor,
-        head: Head,
-        dtype: torch.dtype,
-        chunk: int,
-        z_loss: float,
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, way: _Way) -> tuple[Tensor, Tensor]:
+        head, dtype, z_loss = way.head, way.dtype, way.z_loss
         losses = torch.empty(targets.shape, dtype=torch.float32, device=hidden.device)
         needs_hidden, needs_weight = ctx.needs_input_grad[:2]
         hidden_gradient = torch.empty_like(hidden) if needs_hidden else None
         weight_gradient = torch.zeros_like(weight) if needs_weight else None
         low = weight[: head.num_ids].to(dtype)
-        chunk = max(1, min(chunk, len(targets), _LOGITS // head.num_ids))
+        chunk = max(1, min(way.chunk, len(targets), _LOGITS // head.num_ids))
         chunks = _Chunks(low, head, chunk, z_loss)
         product = torch.empty_like(low[:_ROWS]) if needs_weight else None
         penalty = losses.new_zeros(())
@@ -55,7 +60,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             if hidden_gradient is not None:
                 hidden_gradient[piece] = slope @ low
             if weight_gradient is not None and product is not None:
-                _add_product(weight_gradient, slope, states, product)
+                _add_product(weight_gradient[: head.num_ids][way.learning], slope[:, way.learning], states, product)
         ctx.gradients = hidden_gradient, weight_gradient
         ctx.mark_non_differentiable(losses)
         return losses.sum(dtype=torch.float32) + penalty, losses
@@ -68,12 +73,12 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         if gradients is None:
             raise TrainingError("the gradients of a chunked loss can be taken only once; make the loss again")
         hidden, weight = (None if g is None else g.mul_(upstream.to(g.dtype)) for g in gradients)
-        return hidden, weight, None, None, None, None, None
+        return hidden, weight, None, None
 
 
 def _add_product(total: Tensor, slope: Tensor, states: Tensor, product: Tensor) -> None:
-    """Add ``slope.T @ states`` to the first rows of ``total``, some at a time, each made in ``product``."""
-    for start in range(0, slope.shape[1], len(product)):
+    """Add ``slope.T @ states`` to ``total``, some rows at a time, each made in ``product``."""
+    for start in range(0, len(total), len(product)):
         part = slope[:, start : start + len(product)]
         total[start : start + part.shape[1]] += torch.mm(part.T, states, out=product[: part.shape[1]])
 
@@ -128,6 +133,7 @@ def chunked_cross_entropy(
     dtype: torch.dtype = torch.float32,
     chunk: int = _CHUNK,
     z_loss: float = 0.0,
+    learning: slice = _ALL,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "positions"]]:
     """Return the summed cross-entropy in nats, with gradients, and the fp32 loss of every position, without.
 
@@ -143,9 +149,10 @@ def chunked_cross_entropy(
         dtype: the type that matrix products are made in.
         chunk: positions per chunk.
         z_loss: weight of log² Z.
+        learning: the rows of the matrix that learn; the gradient of all others is zero and costs nothing.
     """
     apply: Any = _ChunkedCrossEntropy.apply
-    total, losses = apply(hidden, head.weight, targets, head, dtype, chunk, z_loss)
+    total, losses = apply(hidden, head.weight, targets, _Way(head, dtype, chunk, z_loss, learning))
     return total, losses
 
 

@@ -390,7 +390,9 @@ def _losses(loop: _Loop, batch: Batch, tokens: Tensor, documents: Tensor, counts
         hidden = hidden_states(loop.model, tokens[:, :-1], documents=documents[:, :-1] if plan.isolate else None)
     head = _current(loop.model, loop.head) if loop.ranks.count > 1 else loop.head
     targets = tokens[:, 1:][counts]
-    summed, losses = chunked_cross_entropy(hidden[counts], targets, head, dtype=plan.dtype, z_loss=plan.z_loss)
+    summed, losses = chunked_cross_entropy(
+        hidden[counts], targets, head, dtype=plan.dtype, z_loss=plan.z_loss, learning=loop.trainable.output_rows
+    )
     total = summed / max(1, int(batch.counts.sum()))
     if loop.extra.parameters:
         total = total + loop.extra.loss(hidden, tokens, documents, torch.from_numpy(batch.documents), plan.dtype)

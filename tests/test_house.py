@@ -274,6 +274,7 @@ pipeline.calibrating
 pipeline.interpolating
 pipeline.bakeoff
 pipeline.inspecting
+pipeline.asking
 pipeline.adapt
 pipeline.arms
 pipeline.sharing
@@ -282,6 +283,7 @@ pipeline
 
 terminal
 terminal_sweeps
+terminal_tasks
 cli_options
 cli_models
 cli_runs

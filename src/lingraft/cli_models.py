@@ -1,11 +1,11 @@
 """Verbs that look at models, without a run."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from lingraft.cli_options import ConditionOn, ModelName, cache
+from lingraft.cli_options import ConditionOn, ModelName, cache, new_console
 
 __all__ = ["diagnose", "evaluate", "generate", "merge", "model_verbs", "probe"]
 
@@ -19,20 +19,77 @@ _ModelToProbe = Annotated[
 @model_verbs.command(name="eval")
 def evaluate(
     model: ModelName,
-    text: Annotated[list[str], typer.Option(help="a file, folder or glob of text; may be repeated")],
+    text: Annotated[list[str] | None, typer.Option(help="a file, folder or glob of text; may be repeated")] = None,
     field: Annotated[str, typer.Option(help="the text field of jsonl and parquet")] = "text",
     max_bytes: Annotated[int, typer.Option(min=1, help="how much of it to read")] = 200_000,
     condition_on: ConditionOn = None,
+    *,
+    task: Annotated[
+        list[str] | None,
+        typer.Option("--task", metavar="NAME,NAME,...", help="downstream tasks or sets; see: lingraft list tasks"),
+    ] = None,
+    tasks_folder: Annotated[
+        str | None, typer.Option(help="take them from YAML files there, with their data beside them; no hub is asked")
+    ] = None,
+    shots: Annotated[int | None, typer.Option(min=0, help="demonstrations (each task's own number by default)")] = None,
+    items: Annotated[int | None, typer.Option(min=1, help="ask so many items of each task, chosen by a hash")] = None,
+    prompt_language: Annotated[
+        str | None, typer.Option(help="which of a task's prompts, else what its prompt is written in")
+    ] = None,
+    labels: Annotated[str | None, typer.Option(metavar="A,B,C", help="other names for the options")] = None,
+    label_items: Annotated[
+        int | None, typer.Option(min=0, help="label perplexity on so many items of each task (all by default)")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of the choice of demonstrations and items")] = 0,
+    json: Annotated[Path | None, typer.Option(help="write rows, conditions and every item's scores there")] = None,
 ) -> None:
-    """Measure bits per byte of a model on text."""
-    from lingraft.pipeline import inspecting
+    """Measure a model: bits per byte on text, downstream tasks, or both."""
+    from lingraft.errors import RecipeError
+    from lingraft.pipeline import asking, inspecting
+    from lingraft.terminal_tasks import show_answers, show_prepared
 
-    opened = inspecting.open_model(model, condition_on=condition_on, cache=cache())
-    bits = inspecting.evaluate(opened, text, text_field=field, max_bytes=max_bytes)
-    print(
-        f"{bits.value:.4f} bits per byte, 95 % interval {bits.low:.4f} to {bits.high:.4f}; "
-        f"{bits.documents} documents, {bits.bytes:,} bytes, {bits.tokens:,} tokens"
-    )
+    if not text and not task:
+        raise RecipeError(
+            "say what to measure: --text PATH for bits per byte, --task NAME for downstream tasks, or both"
+        )
+    if not task:
+        _refuse_without_task(tasks_folder, shots, items, prompt_language, labels, label_items, json)
+    options = {
+        "shots": shots,
+        "items": items,
+        "prompt_language": prompt_language,
+        "labels": tuple(label.strip() for label in labels.split(",")) if labels else (),
+    }
+    stated = asking.stated_tasks(task, options) if task else {}
+    if json is not None:
+        asking.refuse_unwritable(json)
+    found = inspecting.find_model(model, condition_on=condition_on, cache=cache())
+    console = new_console()
+    prepared = asking.prepare_tasks(found, stated, folder=tasks_folder, seed=seed) if stated else None
+    if prepared:
+        show_prepared(prepared, console)
+    opened = found.load()
+    if text:
+        bits = inspecting.evaluate(opened, text, text_field=field, max_bytes=max_bytes)
+        print(
+            f"{bits.value:.4f} bits per byte, 95 % interval {bits.low:.4f} to {bits.high:.4f}; "
+            f"{bits.documents} documents, {bits.bytes:,} bytes, {bits.tokens:,} tokens"
+        )
+    if prepared:
+        answers = asking.ask_tasks(opened, prepared, label_items=label_items)
+        show_answers(answers, console)
+        if json is not None:
+            asking.write_answers(json, found, answers)
+            print(f"{len(answers.items):,} items with their scores: {json}")
+
+
+def _refuse_without_task(*options: Any) -> None:
+    from lingraft.errors import RecipeError
+
+    names = ("--tasks-folder", "--shots", "--items", "--prompt-language", "--labels", "--label-items", "--json")
+    given = [name for name, option in zip(names, options, strict=True) if option is not None]
+    if given:
+        raise RecipeError(f"{given[0]} is about downstream tasks; name one with --task, or leave it out")
 
 
 @model_verbs.command()

@@ -214,17 +214,25 @@ def list_names(
     kind: Annotated[
         str,
         typer.Argument(
-            help="init-methods, mix-schedules, lr-schedules, optimizers, averages, guards, probes or filters",
+            help="init-methods, mix-schedules, lr-schedules, optimizers, averages, guards, probes, filters or tasks",
             show_default=False,
         ),
     ],
+    tasks_folder: Annotated[Path | None, typer.Option(help="of tasks: which of them are in this folder")] = None,
 ) -> None:
     """List what a recipe may name, with options and references."""
     from lingraft.errors import RecipeError, nearest
 
-    if kind not in _REGISTRIES:
-        listed = ", ".join(_REGISTRIES)
-        raise RecipeError(f"list: unknown kind {kind!r}{nearest(kind, _REGISTRIES)} (kinds: {listed})")
+    kinds = (*_REGISTRIES, "tasks")
+    if kind not in kinds:
+        raise RecipeError(f"list: unknown kind {kind!r}{nearest(kind, kinds)} (kinds: {', '.join(kinds)})")
+    if kind == "tasks":
+        from lingraft.terminal_tasks import show_task_sets
+
+        show_task_sets(tasks_folder, new_console())
+        return
+    if tasks_folder is not None:
+        raise RecipeError(f"--tasks-folder is about tasks, not {kind}")
     for entry in _registry(kind):
         options = ", ".join(f"{n}={p.default}" if p.default is not p.empty else n for n, p in entry.options().items())
         print(f"{entry.name}({options})\n    {entry.summary}\n    {entry.reference}")

@@ -18,9 +18,32 @@ from lingraft.recipe import Recipe
 from lingraft.run import Run, write_file
 from lingraft.vocabulary import TokenizerFile
 
-__all__ = ["Downstream", "label_rows", "task_items", "task_record", "task_rows"]
+__all__ = [
+    "WINDOW",
+    "Answers",
+    "Downstream",
+    "ask_in_full",
+    "label_rows",
+    "seams_told",
+    "task_items",
+    "task_record",
+    "task_rows",
+]
+
+WINDOW = 2050
+"""Longest sequence that a model is asked for, the start token included, unless its own limit is lower."""
 
 _NAMED_ITEMS = 20
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What came out of asking tasks: rows, items, what was asked, and of each task its name, seams and items."""
+
+    rows: list[Measurement]
+    items: list[ItemRecord]
+    records: list[dict[str, Any]]
+    seams: list[tuple[str, Any, int]]
 
 
 @dataclass
@@ -88,26 +111,65 @@ class Downstream:
     def _ask_in_full(
         self, lm: Any, stage: str, tokens: int, *, averaged: bool
     ) -> tuple[list[Measurement], list[ItemRecord]]:
-        from lingraft.measure.tasks.running import run_tasks
-
-        began, label_items = time.perf_counter(), self.recipe.measure.label_items
-        results = run_tasks(self.tasks, lm, label_items=label_items)
-        rows = task_rows(results, stage, tokens)
-        for result in results:
-            name, language = result.loaded.filed_as, result.loaded.order.language
-            if label_items and result.labels is not None:
-                rows += label_rows(result.labels, name, stage, tokens, language)
-            if result.seams.crossed and stage == "base":
-                self.progress.note(
-                    f"task {name}: a token spans the seam between prompt and answer in {len(result.seams.crossed)} of "
-                    f"{len(result.items)} items, as in {result.seams.example!r}; the prompt's end is scored with them"
-                )
-        rows.append(Measurement(stage, tokens, "seconds/tasks", time.perf_counter() - began))
+        found = ask_in_full(
+            self.tasks, lm, stage, tokens, label_items=self.recipe.measure.label_items, averaged=averaged
+        )
+        for name, seams, items in found.seams if stage == "base" else ():
+            if seams.crossed:
+                self.progress.note(f"task {name}: {seams_told(seams, items)}")
         path = record_path(self.run.folder, stage, tokens, averaged=averaged)
         path.parent.mkdir(parents=True, exist_ok=True)
-        records = [task_record(result, stage, tokens, averaged=averaged) for result in results]
-        write_file(path, json.dumps(records, ensure_ascii=False, indent=1))
-        return rows, list(task_items(results, stage, tokens, averaged=averaged))
+        write_file(path, json.dumps(found.records, ensure_ascii=False, indent=1))
+        return found.rows, found.items
+
+
+def seams_told(seams: Any, items: int) -> str:
+    """Say how many items have a token across the seam, and what is done about it."""
+    return (
+        f"a token spans the seam between prompt and answer in {len(seams.crossed)} of {items} items, as in "
+        f"{seams.example!r}; the prompt's end is scored with them"
+    )
+
+
+def ask_in_full(
+    tasks: Sequence[Any],
+    lm: Any,
+    stage: str,
+    tokens: int,
+    *,
+    label_items: int | None,
+    checks: Sequence[Any] | None = None,
+    averaged: bool = False,
+) -> Answers:
+    """Return everything that comes out of asking all items of some tasks.
+
+    Args:
+        tasks: loaded.
+        lm: the adapter to ask.
+        stage: what the rows are filed under.
+        tokens: likewise.
+        label_items: label perplexity is over so many items; None for all, 0 for none.
+        checks: what was found in the seams of each task, where that has been looked at.
+        averaged: whether the averaged weights are asked.
+
+    Raises:
+        MeasurementError: a task cannot be asked.
+    """
+    from lingraft.measure.tasks.running import run_tasks
+
+    began = time.perf_counter()
+    results = run_tasks(tasks, lm, label_items=label_items, checks=checks)
+    rows = task_rows(results, stage, tokens)
+    for result in results:
+        if label_items != 0 and result.labels is not None:
+            rows += label_rows(result.labels, result.loaded.filed_as, stage, tokens, result.loaded.order.language)
+    rows.append(Measurement(stage, tokens, "seconds/tasks", time.perf_counter() - began))
+    return Answers(
+        rows,
+        list(task_items(results, stage, tokens, averaged=averaged)),
+        [task_record(result, stage, tokens, averaged=averaged) for result in results],
+        [(result.loaded.filed_as, result.seams, len(result.items)) for result in results],
+    )
 
 
 def task_record(result: Any, stage: str, tokens: int, *, averaged: bool = False) -> dict[str, Any]:

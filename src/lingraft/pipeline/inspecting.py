@@ -30,7 +30,17 @@ from lingraft.model.locate import describe_base, locate_base
 from lingraft.run import publish_folder, write_file
 from lingraft.vocabulary import TokenizerFile
 
-__all__ = ["OpenedModel", "compare_continuations", "diagnose", "evaluate", "open_model", "probe", "write_probe_items"]
+__all__ = [
+    "FoundModel",
+    "OpenedModel",
+    "compare_continuations",
+    "diagnose",
+    "evaluate",
+    "find_model",
+    "open_model",
+    "probe",
+    "write_probe_items",
+]
 
 
 @dataclass(frozen=True)
@@ -43,13 +53,34 @@ class OpenedModel:
     condition_id: int
     end_id: int
 
-    def scorer(self) -> Scorer:
+    def scorer(self, window: int = 1024) -> Scorer:
         """Return a scorer in fp32."""
-        return Scorer(self.model, num_ids=self.tokenizer.num_ids, condition_id=self.condition_id)
+        return Scorer(self.model, num_ids=self.tokenizer.num_ids, condition_id=self.condition_id, window=window)
+
+
+@dataclass(frozen=True)
+class FoundModel:
+    """A model that is known and not loaded: its tokenizer, its folder, border tokens, and the longest sequence."""
+
+    reference: str
+    tokenizer: TokenizerFile
+    folder: Path
+    condition_id: int
+    end_id: int
+    max_positions: int
+
+    def load(self) -> OpenedModel:
+        """Return it with its weights."""
+        return OpenedModel(load_model(self.folder), self.tokenizer, self.folder, self.condition_id, self.end_id)
 
 
 def open_model(reference: str, *, condition_on: str | None = None, cache: Path | None = None) -> OpenedModel:
-    """Return a model by hub id, folder, ``.gguf`` file or ``package:name``.
+    """Return a model with its weights; for arguments and errors see :func:`find_model`."""
+    return find_model(reference, condition_on=condition_on, cache=cache).load()
+
+
+def find_model(reference: str, *, condition_on: str | None = None, cache: Path | None = None) -> FoundModel:
+    """Return a model by hub id, folder, ``.gguf`` file or ``package:name``; no weights are loaded.
 
     Args:
         reference: which model.
@@ -78,7 +109,8 @@ def open_model(reference: str, *, condition_on: str | None = None, cache: Path |
     if condition is None:
         raise RecipeError(f"{reference}: there is no token {chosen!r} to condition on; name one that the tokenizer has")
     end = tokenizer.id_of(ends[0]) if ends else condition
-    return OpenedModel(load_model(folder), tokenizer, folder, condition, condition if end is None else end)
+    ending = condition if end is None else end
+    return FoundModel(reference, tokenizer, folder, condition, ending, described.max_positions)
 
 
 def evaluate(

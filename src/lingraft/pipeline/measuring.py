@@ -30,7 +30,7 @@ from lingraft.measure.statistics import bootstrap_ratio
 from lingraft.measurement import Measurement
 from lingraft.model.base import is_tied
 from lingraft.model.freeze import other_rows, row_index
-from lingraft.pipeline.downstream import Downstream
+from lingraft.pipeline.downstream import WINDOW, Downstream
 from lingraft.pipeline.drifting import DriftWatch, shift_rows
 from lingraft.pipeline.generating import GenerationCheck
 from lingraft.pipeline.prepare import Prepared, texts_of
@@ -45,7 +45,6 @@ __all__ = ["BASE_STATES", "Evaluator"]
 
 BASE_STATES = "base_states.safetensors"
 
-_WINDOW = 2050
 _MASS_SEGMENTS = 8
 # An untrained model is a little above chance; one whose matrix and tokenizer do not fit is far above.
 _WORSE_THAN_CHANCE = 1.1
@@ -91,7 +90,7 @@ class Evaluator:
             model,
             num_ids=tokenizer.num_ids,
             condition_id=self.base.documents.condition,
-            window=_WINDOW,
+            window=WINDOW,
             batch_size=self.recipe.measure.batch_size,
             dtype=torch.bfloat16 if self.recipe.precision == "bf16" else torch.float32,
         )

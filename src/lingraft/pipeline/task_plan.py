@@ -1,7 +1,7 @@
 """Downstream tasks of a recipe: in full, checked before anything is trained, and loaded once."""
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from lingraft.measure.tasks.order import TaskOrder
 from lingraft.measure.tasks.sets import SET_PREFIX, tasks_of_set
 from lingraft.recipe import DownstreamTask, Recipe
 
-__all__ = ["loaded_tasks", "refuse_unusable_tasks", "task_orders", "tasks_digest"]
+__all__ = ["loaded_tasks", "orders_of", "refuse_unknown_tasks", "refuse_unusable_tasks", "task_orders", "tasks_digest"]
 
 _NAMES_SHOWN = 8
 
@@ -23,10 +23,23 @@ def task_orders(recipe: Recipe) -> list[TaskOrder]:
     Raises:
         RecipeError: there is no such set, or two entries are filed under one name.
     """
+    stated = {f"measure.tasks.{index}": task for index, task in enumerate(recipe.measure.tasks)}
+    return orders_of(stated, recipe.measure.tasks_folder)
+
+
+def orders_of(stated: Mapping[str, DownstreamTask], folder: str | None) -> list[TaskOrder]:
+    """Return the orders of tasks, sets taken apart.
+
+    Args:
+        stated: where a task is stated → the task.
+        folder: where tasks lie that name none of their own.
+
+    Raises:
+        RecipeError: there is no such set, or two entries are filed under one name.
+    """
     orders: list[TaskOrder] = []
-    for index, task in enumerate(recipe.measure.tasks):
-        where = f"measure.tasks.{index}"
-        for order in _orders_of(task, recipe.measure.tasks_folder, where):
+    for where, task in stated.items():
+        for order in _orders_of(task, folder, where):
             if order.filed_as in [other.filed_as for other in orders]:
                 raise RecipeError(f"{where}: {order.filed_as!r} is there already; give one of the two a label")
             orders.append(order)
@@ -67,35 +80,43 @@ def refuse_unusable_tasks(recipe: Recipe) -> None:
         MeasurementError: a task of a folder cannot be read, or what is asked for does not fit it.
     """
     orders = task_orders(recipe)
-    if not orders:
-        return
-    if importlib.util.find_spec("lm_eval") is None:
-        raise MissingExtraError("measure.tasks: running downstream tasks", "eval")
-    for order in orders:
-        _refuse_unknown(order)
+    refuse_unknown_tasks(orders, "measure.tasks")
     for order in orders:
         if order.folder is not None:
             loaded_tasks(order, recipe.seed)
 
 
-def _refuse_unknown(order: TaskOrder) -> None:
+def refuse_unknown_tasks(orders: Sequence[TaskOrder], where: str) -> None:
+    """Refuse tasks whose name or folder is unknown; no data are looked at.
+
+    Raises:
+        RecipeError: a name or folder is unknown; the message begins with ``where``.
+        MissingExtraError: lm-eval is not installed.
+    """
+    if orders and importlib.util.find_spec("lm_eval") is None:
+        raise MissingExtraError(f"{where}: running downstream tasks", "eval")
+    for order in orders:
+        _refuse_unknown(order, where)
+
+
+def _refuse_unknown(order: TaskOrder, where: str) -> None:
     if order.folder is None:
         from lingraft.measure.tasks.loading import known_tasks
 
         known: Any = known_tasks(None)
         if order.name not in known:
             raise RecipeError(
-                f"measure.tasks: lm-eval has no task, group or tag {order.name!r}{nearest(order.name, known)}; one of "
+                f"{where}: lm-eval has no task, group or tag {order.name!r}{nearest(order.name, known)}; one of "
                 "your own needs a folder"
             )
         return
     if not order.folder.is_dir():
-        raise RecipeError(f"measure.tasks: {order.name!r}: there is no folder {order.folder}")
+        raise RecipeError(f"{where}: {order.name!r}: there is no folder {order.folder}")
     known = yaml_names(order.folder)
     if order.name not in known:
         listed = ", ".join(sorted(known)[:_NAMES_SHOWN]) or "none"
         raise RecipeError(
-            f"measure.tasks: no YAML file in {order.folder} states a task {order.name!r}{nearest(order.name, known)} "
+            f"{where}: no YAML file in {order.folder} states a task {order.name!r}{nearest(order.name, known)} "
             f"(there are: {listed}{', …' if len(known) > _NAMES_SHOWN else ''})"
         )
 

@@ -131,7 +131,7 @@ def test_seams_are_looked_at_before_the_model_is_asked(tasks_folder, adapter, mo
 
     monkeypatch.setattr(adapter.scorer, "score", refuse)
     (loaded,) = load(tasks_folder, "colours")
-    check = check_seams(loaded, adapter)
+    check = check_seams(loaded, adapter.tokenizer, adapter.room)
     assert check.crossed == ()
     assert check.cut == ()
     loaded.items[3].requests[1].arguments = (loaded.items[3].requests[1].args[0], "")

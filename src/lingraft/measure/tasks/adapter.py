@@ -25,7 +25,15 @@ try:
 except ImportError as error:
     raise MissingExtraError("running downstream tasks", "eval") from error
 
-__all__ = ["AnswerScore", "ScorerLM", "quiet_harness", "refuse_sampling", "request_groups"]
+__all__ = [
+    "AnswerScore",
+    "ScorerLM",
+    "joined_requests",
+    "prompt_room",
+    "quiet_harness",
+    "refuse_sampling",
+    "request_groups",
+]
 
 _MAX_TOKENS = 256
 
@@ -57,6 +65,28 @@ def request_groups(requests: Sequence[Any]) -> list[list[int]]:
     return list(groups.values())
 
 
+def prompt_room(window: int) -> int:
+    """Return the tokens that a prompt with its answer may have in a window.
+
+    One place is the start token's, one is for what would be said behind them.
+    """
+    return window - 2
+
+
+def joined_requests(requests: Sequence[Any], tokenizer: TokenizerFile, room: int) -> list[Joined]:
+    """Return prompt and answer of each ``loglikelihood`` request as ids; no model is asked.
+
+    Raises:
+        MeasurementError: an answer is empty, or does not fit the room.
+    """
+    found: dict[int, Joined] = {}
+    for places in request_groups(requests):
+        prompt = requests[places[0]].args[0]
+        answers = [requests[place].args[1] for place in places]
+        found |= zip(places, join_answers(tokenizer, prompt, answers, room), strict=True)
+    return [found[place] for place in range(len(requests))]
+
+
 class ScorerLM(LM):  # type: ignore[misc]
     """Answers lm-eval's three kinds of requests.
 
@@ -80,25 +110,12 @@ class ScorerLM(LM):  # type: ignore[misc]
 
     @property
     def room(self) -> int:
-        """Tokens of a prompt with its answer: one place is the start token's, one what would be said behind them."""
-        return self.scorer.window - 2
-
-    def joined(self, requests: Sequence[Any]) -> list[Joined]:
-        """Return prompt and answer of each ``loglikelihood`` request as ids; no model is asked.
-
-        Raises:
-            MeasurementError: an answer is empty, or does not fit the window.
-        """
-        found: dict[int, Joined] = {}
-        for places in request_groups(requests):
-            prompt = requests[places[0]].args[0]
-            answers = [requests[place].args[1] for place in places]
-            found |= zip(places, join_answers(self.tokenizer, prompt, answers, self.room), strict=True)
-        return [found[place] for place in range(len(requests))]
+        """See :func:`prompt_room`."""
+        return prompt_room(self.scorer.window)
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
         """Return ``(log p of the answer in nats, whether it is the greedy continuation)`` of each request."""
-        joined, groups = self.joined(requests), request_groups(requests)
+        joined, groups = joined_requests(requests, self.tokenizer, self.room), request_groups(requests)
         branches = [[Branch(joined[place].ids, joined[place].start) for place in places] for places in groups]
         self.scores = {}
         for places, found in zip(groups, self.scorer.score_branches(branches), strict=True):

@@ -220,11 +220,19 @@ def _prepared(order: TaskOrder, name: str, task: Any, data: str, seed: int) -> L
         "prompt": task.config.doc_to_text if isinstance(task.config.doc_to_text, str) else None,
         "description": task.config.description or None,
         "items": len(items),
+        "chance": _chance(task, items),
         "data_sha256": data or None,
         "asked_sha256": digest.hexdigest(),
         "splits": {key: getattr(task.config, key) for key in SPLITS if getattr(task.config, key)},
     }
     return LoadedTask(order, name, task, items, digest.hexdigest(), record)
+
+
+def _chance(task: Any, items: Sequence[AskedItem]) -> float | None:
+    """Return the share of items that guessing gets right, of a multiple-choice task."""
+    if task.OUTPUT_TYPE != "multiple_choice":
+        return None
+    return sum(1 / len(task.doc_to_choice(item.doc)) for item in items) / len(items)
 
 
 def _items(order: TaskOrder, name: str, task: Any, seed: int) -> list[AskedItem]:

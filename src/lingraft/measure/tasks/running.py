@@ -20,8 +20,9 @@ from lingraft.errors import MeasurementError
 from lingraft.measure.label_perplexity import Label, LabelPerplexity, label_perplexity
 from lingraft.measure.paired import arm_mean
 from lingraft.measure.statistics import wilson_interval
-from lingraft.measure.tasks.adapter import ScorerLM, quiet_harness, refuse_sampling
+from lingraft.measure.tasks.adapter import ScorerLM, joined_requests, quiet_harness, refuse_sampling
 from lingraft.measure.tasks.loading import AskedItem, LoadedTask
+from lingraft.vocabulary import TokenizerFile
 
 __all__ = ["Aggregate", "ItemScores", "SeamCheck", "TaskResult", "ask_labels", "check_seams", "mean_of", "run_tasks"]
 
@@ -82,11 +83,16 @@ class TaskResult:
     labels: LabelPerplexity | None = None
 
 
-def check_seams(loaded: LoadedTask, lm: ScorerLM) -> SeamCheck:
+def check_seams(loaded: LoadedTask, tokenizer: TokenizerFile, room: int) -> SeamCheck:
     """Return which items' seams are crossed and which prompts are too long; no model is asked.
 
+    Args:
+        loaded: the task.
+        tokenizer: of the model.
+        room: tokens that a prompt with its answer may have (:func:`lingraft.measure.tasks.adapter.prompt_room`).
+
     Raises:
-        MeasurementError: an answer is empty or does not fit the window, or a task samples its answers.
+        MeasurementError: an answer is empty or does not fit the room, or a task samples its answers.
     """
     crossed: dict[str, str] = {}
     cut: dict[str, None] = {}
@@ -96,7 +102,7 @@ def check_seams(loaded: LoadedTask, lm: ScorerLM) -> SeamCheck:
         if item.requests[0].request_type != "loglikelihood":
             continue
         try:
-            joined = lm.joined(item.requests)
+            joined = joined_requests(item.requests, tokenizer, room)
         except MeasurementError as error:
             raise MeasurementError(f"task {loaded.filed_as!r}, item {item.name}: {error}") from error
         for request, one in zip(item.requests, joined, strict=True):
@@ -107,19 +113,27 @@ def check_seams(loaded: LoadedTask, lm: ScorerLM) -> SeamCheck:
     return SeamCheck(tuple(crossed), tuple(cut), next(iter(crossed.values()), ""))
 
 
-def run_tasks(tasks: Sequence[LoadedTask], lm: Any, *, label_items: int | None = None) -> list[TaskResult]:
+def run_tasks(
+    tasks: Sequence[LoadedTask],
+    lm: Any,
+    *,
+    label_items: int | None = None,
+    checks: Sequence[SeamCheck] | None = None,
+) -> list[TaskResult]:
     """Return the results of tasks; the prompts of all are looked at before the model is asked the first question.
 
     Args:
         tasks: loaded.
         lm: our adapter, or any of lm-eval's models; only ours tells of seams and label perplexity.
         label_items: label perplexity is over so many items, as :func:`ask_labels` chooses them; None for all.
+        checks: of each task what :func:`check_seams` found, where that has been done.
 
     Raises:
         MeasurementError: a prompt cannot be asked, or the scores of an item cannot be had.
     """
-    ours = lm if isinstance(lm, ScorerLM) else None
-    checks = [check_seams(loaded, ours) if ours else SeamCheck() for loaded in tasks]
+    if checks is None:
+        ours = lm if isinstance(lm, ScorerLM) else None
+        checks = [check_seams(loaded, ours.tokenizer, ours.room) if ours else SeamCheck() for loaded in tasks]
     with quiet_harness():
         return [_run(loaded, lm, check, label_items) for loaded, check in zip(tasks, checks, strict=True)]
 

@@ -11,9 +11,10 @@ from lingraft.errors import RecipeError
 from lingraft.measure.tasks.files import yaml_names
 from lingraft.measure.tasks.sets import SET_PREFIX, TASK_SETS, TASKS_TOLD
 from lingraft.measurement import Measurement
+from lingraft.quantities import format_duration
 from lingraft.report.metrics import metric_of
 from lingraft.report.rows import format_value, language_name
-from lingraft.terminal import format_duration, plain
+from lingraft.terminal import plain
 
 if TYPE_CHECKING:
     from lingraft.pipeline.asking import PreparedTasks

@@ -230,13 +230,14 @@ report.new_rows
 report.data
 report.provenance
 report.card
-report.page
-report.moments
-report.live
+report.frame
 report.contenders
 report.recommendation
 report.pareto
 report.comparison
+report.page
+report.moments
+report.live
 report
 
 pipeline.progress

@@ -164,8 +164,8 @@ def test_two_runs_fit_the_width_and_overlay(browser: Browser, two_runs: Path, wi
     assert browser.evaluate(OVERFLOW) <= 0
     assert browser.evaluate(UNDRAWN) == []
     legend = browser.evaluate("document.querySelector('#bits-per-byte .legend').textContent")
-    assert "smollm2-basque" in legend
-    assert "without-replay" in legend
+    assert "finished" in legend
+    assert "no-replay" in legend
     assert browser.complaints() == []
 
 

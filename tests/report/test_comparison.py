@@ -15,6 +15,7 @@ from lingraft.measure.verdict import Rules
 from lingraft.measurement import Measurement, write_measurements
 from lingraft.recipe import Recipe
 from lingraft.recipe_file import dump_recipe
+from lingraft.report import write_report
 from lingraft.report.comparison import compare_runs, comparison_json, write_comparison, write_comparison_json
 from lingraft.report.contenders import read_experiment
 from lingraft.report.pareto import pareto_chart
@@ -95,6 +96,15 @@ def write(tmp_path: Path) -> Write:
         return folder
 
     return run
+
+
+def test_runs_that_are_called_alike_stay_apart(write: Write, tmp_path: Path) -> None:
+    """As many folders above are named as it takes: none of three runs is lost for its name."""
+    for place in ("x/runs", "y/runs", "y/others"):
+        (tmp_path / place).mkdir(parents=True)
+        write("demo", eu=1.5).rename(tmp_path / place / "demo")
+    found = read_experiment([tmp_path / place / "demo" for place in ("x/runs", "y/runs", "y/others")])
+    assert [arm.name for arm in found.arms] == ["x/runs/demo", "y/runs/demo", "others/demo"]
 
 
 # Reading --------------------------------------------------------------------------------------------------------------
@@ -249,6 +259,22 @@ def test_the_page_says_what_to_do_before_anything_else(write: Write, tmp_path: P
     assert not [href for href in (*outline.values("src"), *outline.values("href")) if str(href).startswith("http:")]
 
 
+def test_the_page_on_several_runs_takes_the_comparison_in(write: Write, tmp_path: Path) -> None:
+    """The same sections, word for word, before what is told of each run; `compare` and `report` count once."""
+    folders = [write("a"), write("b", eu=1.7, stage={"mix": {"eu": 1.0}})]
+    alone = write_comparison(compare_runs(folders), tmp_path / "compare.html").read_text(encoding="utf-8")
+    whole = write_report(folders, tmp_path / "report.html").read_text(encoding="utf-8")
+    parts = alone[alone.index('<section id="recommendation"') : alone.rindex("</section>")]
+    assert "Ship “a”." in parts
+    assert parts in whole
+    assert whole.index('id="reading"') < whole.index('id="summary"')
+    outline = Outline(whole)
+    assert outline.values("href").count("#recommendation") == 1
+    assert len(outline.values("id")) == len(set(outline.values("id")))
+    one = write_report(folders[:1], tmp_path / "one.html").read_text(encoding="utf-8")
+    assert 'id="recommendation"' not in one
+
+
 def test_what_is_not_comparable_stands_on_the_page_with_its_reason(write: Write, tmp_path: Path) -> None:
     folders = [write("a"), write("b", stage={"mix": {"eu": 1.0}}), write("c", text="2b", stage={"tokens": 40_960})]
     found = compare_runs(folders)
@@ -256,7 +282,7 @@ def test_what_is_not_comparable_stands_on_the_page_with_its_reason(write: Write,
     assert "other held-out text" in found.refused[0].reason
     assert "“c” is not judged: bits per byte, eu: other held-out text" in "\n".join(found.recommendation.reasons)
     outline = Outline(write_comparison(found, tmp_path / "page.html").read_text(encoding="utf-8"))
-    assert "bits per byte, eu, c against a: other held-out text" in outline.text
+    assert "bits per byte, Basque (eu), c against a: other held-out text" in outline.text
 
 
 def test_perplexity_per_token_is_not_ranked_across_tokenizers(write: Write, tmp_path: Path) -> None:

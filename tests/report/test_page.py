@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -183,3 +184,37 @@ def test_the_room_needs_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+# Several runs -----------------------------------------------------------------------------------------------------------
+
+
+def test_runs_that_cannot_be_compared_say_why(finished_run: Path, other_run: Path, unfinished_run: Path) -> None:
+    """No folder of this machine is named; what is there is still shown side by side."""
+    outline = Outline(render_page([read_record(run) for run in (finished_run, other_run, unfinished_run)]))
+    assert "These runs are not compared item by item, so no recommendation is given" in outline.text
+    assert "a comparison needs two finished runs, and 0 of these are" in outline.text
+    assert "unfinished: its last stage, continued-pretraining, is not done" in outline.text
+    assert str(finished_run.parent) not in outline.text
+    assert outline.text.index("Which to ship") < outline.text.index("What was gained")
+
+
+def test_damaged_items_leave_the_page_standing(finished_run: Path, other_run: Path, tmp_path: Path) -> None:
+    folders = []
+    for run in (finished_run, other_run):
+        folder = tmp_path / run.name
+        shutil.copytree(run, folder)
+        (folder / "steps").mkdir()
+        (folder / "steps" / "stage-2-continued-pretraining.json").write_text('{"inputs": "x", "record": {}}')
+        item = {"stage": "base", "tokens": 0, "name": "bits_per_byte", "item": "a", "scores": {"bits": "many"}}
+        (folder / "items.jsonl").write_text(json.dumps(item) + "\n")
+        folders.append(folder)
+    outline = Outline(render_page([read_record(folder) for folder in folders]))
+    assert re.search("so no recommendation is given|could be judged", outline.text)
+    assert "What was gained" in outline.text
+
+
+def test_notes_that_hold_for_all_runs_are_said_once(finished_run: Path, other_run: Path, unfinished_run: Path) -> None:
+    outline = Outline(render_page([read_record(run) for run in (finished_run, other_run, unfinished_run)]))
+    assert outline.text.count("Bits per byte: how many bits") == 1
+    assert "unfinished: The run is not finished: 5.12k of 102k tokens." in outline.text

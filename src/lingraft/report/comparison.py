@@ -3,17 +3,19 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
+from lingraft.errors import LingraftError
 from lingraft.measure.comparison import Arm, Match, Quantity, Refused, matches, quantities_of
 from lingraft.measure.verdict import Rules, Standing, Verdict, judge
-from lingraft.report.blocks import Figures, section, table
+from lingraft.report.blocks import Figures, Section, section, table
 from lingraft.report.contenders import Experiment, read_experiment
 from lingraft.report.escaping import Html, element, isolated, join
-from lingraft.report.page import Content, compose_page
+from lingraft.report.frame import Content, compose_page
 from lingraft.report.pareto import pareto_chart
-from lingraft.report.recommendation import Recommendation, recommend, signed, with_interval
+from lingraft.report.recommendation import Recommendation, in_words, recommend, signed, with_interval
 from lingraft.report.rows import language_name
 from lingraft.run import write_file
 
@@ -21,21 +23,22 @@ __all__ = [
     "Comparison",
     "compare_runs",
     "comparison_json",
+    "comparison_of",
     "comparison_sections",
     "write_comparison",
     "write_comparison_json",
 ]
 
-_CONTENTS = (
-    ("recommendation", "Which to ship"),
-    ("trade", "Gain against loss"),
-    ("arms", "The arms"),
-    ("differences", "Differences"),
-    ("seeds", "Seeds"),
-    ("not-compared", "Not compared"),
-    ("settings", "What they do otherwise"),
-    ("reading", "How to read this"),
-)
+_TITLES = {
+    "recommendation": "Which to ship",
+    "trade": "Gain against loss",
+    "arms": "The arms",
+    "differences": "Differences",
+    "seeds": "Seeds",
+    "not-compared": "Not compared",
+    "settings": "What they do otherwise",
+    "reading": "How to read this",
+}
 _KINDS = {
     "sure": ("use", "Recommended"),
     "unsure": ("unsure", "Recommended, not surely"),
@@ -91,7 +94,7 @@ def compare_runs(
 def write_comparison(comparison: Comparison, to: Path, *, title: str = "Comparison") -> Path:
     """Write the page, self-contained as a run's report is, and return its path."""
     figures = Figures()
-    sections = comparison_sections(comparison, figures)
+    parts = comparison_sections(comparison, figures)
     base = next(iter(comparison.experiment.runs.values()))[0].recipe.base_model.rstrip("/").rsplit("/", 1)[-1]
     count = len(comparison.experiment.arms) + len(comparison.failed)
     way = (
@@ -99,14 +102,14 @@ def write_comparison(comparison: Comparison, to: Path, *, title: str = "Comparis
         f"{language_name(comparison.experiment.source)}"
     )
     header = join(element("h1", isolated(title)), element("p", isolated(base, "b"), way, class_="subtitle"))
-    shown = [(name, words) for name, words in _CONTENTS if f'id="{name}"' in sections]
-    contents = element("ul", (element("li", element("a", words, href=f"#{name}")) for name, words in shown))
+    contents = element("ul", (element("li", element("a", one.title, href=f"#{one.identifier}")) for one in parts))
+    sections = join(section(*part) for part in parts)
     write_file(to, compose_page(Content(f"lingraft comparison: {title}", header, contents, sections, figures)))
     return to
 
 
-def comparison_sections(comparison: Comparison, figures: Figures) -> Html:
-    """Return all sections of the page; another page may take them in."""
+def comparison_sections(comparison: Comparison, figures: Figures) -> list[Section]:
+    """Return all sections of the page; the page on several runs takes them in too."""
     made = {
         "recommendation": _recommendation(comparison.recommendation),
         "trade": _trade(comparison.verdict, figures),
@@ -117,8 +120,25 @@ def comparison_sections(comparison: Comparison, figures: Figures) -> Html:
         "settings": _settings(comparison.experiment),
         "reading": _reading(comparison),
     }
-    titles = dict(_CONTENTS)
-    return join(section(name, titles[name], content) for name, content in made.items() if content)
+    return [Section(name, _TITLES[name], content) for name, content in made.items() if content]
+
+
+def comparison_of(folders: Sequence[Path], figures: Figures) -> list[Section]:
+    """Return the sections on runs held against each other; where they cannot be, one that says why.
+
+    Unlike :func:`compare_runs`, this raises nothing: a page on runs that are still going, or damaged, must come out.
+    """
+    try:
+        return comparison_sections(compare_runs(folders), figures)
+    except LingraftError as error:
+        # A page may be shown to anybody: not where the runs lie on this machine.
+        why = reduce(lambda told, folder: told.replace(f"{folder}/", ""), folders, str(error))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        why = f"what they recorded of single items is damaged ({type(error).__name__})"
+    first, *more = why.splitlines()
+    told = element("p", "These runs are not compared item by item, so no recommendation is given: ", first, ".")
+    listed = element("ul", (element("li", line.strip()) for line in more), class_="notes") if more else ""
+    return [Section("recommendation", _TITLES["recommendation"], join(told, listed))]
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
@@ -163,10 +183,17 @@ def _arms(comparison: Comparison) -> Html:
     verdict = comparison.verdict
     probes = list(dict.fromkeys(quantity for one in verdict.standings for quantity in one.falls))
     target, source = language_name(verdict.target), language_name(verdict.source)
-    columns = ["arm", f"{target}: gain", f"{source}: loss", *(f"{probe.label}: change" for probe in probes), "runs", ""]
+    columns = [
+        "arm",
+        f"{target}: gain",
+        f"{source}: loss",
+        *(f"{in_words(probe)}: change" for probe in probes),
+        "runs",
+        "",
+    ]
     rows = [_arm_row(comparison, standing, probes) for standing in verdict.standings]
     rows += [[name, *["–"] * (len(columns) - 2), "failed"] for name in comparison.failed]
-    return table("Changes from the base model, with 95 % intervals; bits per byte and shares", columns, rows)
+    return table("Changes from the base model, with 95 % intervals; bits per byte and shares", columns, rows, "numbers")
 
 
 def _arm_row(comparison: Comparison, standing: Standing, probes: Sequence[Quantity]) -> list[str]:
@@ -204,7 +231,7 @@ def _differences(comparison: Comparison) -> Html:
     )
     rows = [
         (
-            one.quantity.label,
+            in_words(one.quantity),
             one.second,
             with_interval(one.difference, sign=True),
             _p(one.p),
@@ -215,7 +242,11 @@ def _differences(comparison: Comparison) -> Html:
         )
         for one in comparison.matches
     ]
-    return table(f"Every arm against {comparison.reference}, on the same items", columns, rows) if rows else Html("")
+    return (
+        table(f"Every arm against {comparison.reference}, on the same items", columns, rows, "numbers")
+        if rows
+        else Html("")
+    )
 
 
 def _p(value: float) -> str:
@@ -244,7 +275,7 @@ def _seed_rows(comparison: Comparison, arm: Arm) -> Iterator[tuple[str, ...]]:
 def _not_compared(comparison: Comparison) -> Html:
     items = [(name, f"failed: {error.strip().splitlines()[0]}") for name, error in comparison.failed.items()]
     items += [(name, f"left out: {reason}") for name, reason in comparison.experiment.left_out.items()]
-    items += [(f"{one.quantity.label}, {one.second} against {one.first}", one.reason) for one in comparison.refused]
+    items += [(f"{in_words(one.quantity)}, {one.second} against {one.first}", one.reason) for one in comparison.refused]
     items += [("perplexity per token", reason) for reason in _other_tokenizers(comparison.experiment)]
     if not items:
         return Html("")

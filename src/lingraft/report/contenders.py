@@ -16,7 +16,7 @@ from lingraft.measure.comparison import Arm, ArmRun, scores_of
 from lingraft.measure.tasks.conditions import read_task_records, record_path, task_conditions
 from lingraft.recipe import Recipe
 from lingraft.recipe_file import differing_paths
-from lingraft.report.reading import RunRecord, read_record
+from lingraft.report.reading import RunRecord, distinct_names, read_record
 from lingraft.run import Run, fingerprint, hash_file
 
 __all__ = ["Contender", "Experiment", "read_experiment"]
@@ -30,7 +30,7 @@ class Contender:
     """One finished run.
 
     Attributes:
-        name: what its folder is called, with the folder above it where two are called the same.
+        name: what its folder is called, with folders above it where two are called the same.
         folder: where it lies.
         recipe: what was run.
         record: what the report reads of it.
@@ -115,11 +115,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
     resolved = [folder.resolve() for folder in folders]
     if again := next((folder for folder in resolved if resolved.count(folder) > 1), None):
         raise RunFolderError(f"{again} is given twice")
-    short = [folder.name for folder in resolved]
-    return [
-        name if short.count(name) == 1 else f"{folder.parent.name}/{name}"
-        for name, folder in zip(short, resolved, strict=True)
-    ]
+    return distinct_names(folders)
 
 
 def _read(name: str, folder: Path) -> Contender:

@@ -6,7 +6,7 @@ from lingraft.report.averaged import averaged_record
 from lingraft.report.blocks import Figures, Section, folded, nothing, side_by_side, table
 from lingraft.report.charts import bits_per_byte_charts, shift_charts, training_charts
 from lingraft.report.conduct import checks_of, tasks_of
-from lingraft.report.escaping import Html, element, join
+from lingraft.report.escaping import Html, element, isolated, join
 from lingraft.report.layers import drift_charts, layer_charts
 from lingraft.report.leftovers import leftovers_of
 from lingraft.report.lenient import number_of
@@ -41,7 +41,7 @@ def summary_of(record: RunRecord) -> Summary | None:
 def evidence_sections(records: Sequence[RunRecord], figures: Figures) -> list[Section]:
     """Return the sections from the summary to training, placing their charts among ``figures``."""
     return [
-        Section("summary", "Summary", side_by_side(records, _summary)),
+        Section("summary", "Summary", join(side_by_side(records, _summary), _notes(records))),
         Section(
             "measured", "What was measured", join(_measured(records), _averaged(records), map(_interpolation, records))
         ),
@@ -132,8 +132,17 @@ def _summary(record: RunRecord) -> Html:
                    class_=f"verdict {summary.verdict.name.lower().replace('_', '-')}")  # fmt: skip
     halves = (("What was gained", summary.gained), ("What was lost, or might have been", summary.lost))
     lists = (element("div", element("h3", title), _findings(found)) for title, found in halves)
-    notes = element("ul", (element("li", note) for note in summary.notes), class_="notes")
-    return join(head, element("div", lists, class_="halves"), notes, missing)
+    return join(head, element("div", lists, class_="halves"), missing)
+
+
+def _notes(records: Sequence[RunRecord]) -> Html:
+    """Return what is to be known of the verdicts: what holds for all runs once, the rest with the run's name."""
+    told = [(record, summary.notes) for record in records if (summary := summary_of(record))]
+    shared = [note for note in (told[0][1] if told else ()) if all(note in notes for _, notes in told)]
+    own = [(record.name, note) for record, notes in told for note in notes if note not in shared]
+    items = [element("li", isolated(name, "b"), f": {note}") for name, note in own]
+    items += [element("li", note) for note in shared]
+    return element("ul", items, class_="notes") if items else Html("")
 
 
 def _findings(findings: Sequence[Finding]) -> Html:

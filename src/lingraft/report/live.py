@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import TCPServer
@@ -25,9 +26,10 @@ from typing import Any
 from lingraft.errors import RunFolderError, ServingError
 from lingraft.report.blocks import Figures, nothing, section
 from lingraft.report.escaping import Html, element
+from lingraft.report.frame import Content, compose_page
 from lingraft.report.moments import Moment, WatchedRun, moments_block
-from lingraft.report.page import Content, compose_page, content_of
-from lingraft.report.reading import is_run_folder, read_record
+from lingraft.report.page import content_of
+from lingraft.report.reading import distinct_names, is_run_folder, read_record
 from lingraft.version import __version__
 
 __all__ = ["LivePage", "LiveServer", "open_server"]
@@ -59,7 +61,7 @@ class LivePage:
     def html(self) -> str:
         """Return the whole page."""
         content, version = self._content()
-        moments = [run.moment() for run in self._runs]
+        moments = self._moments()
         live = element(
             "div",
             element("div", moments_block(moments), id="moments"),
@@ -72,7 +74,7 @@ class LivePage:
 
     def state(self) -> dict[str, Any]:
         """Return where the runs stand, and the version of the content; it costs little."""
-        moments = [run.moment() for run in self._runs]
+        moments = self._moments()
         with self._lock:
             version = self._version()
         return {
@@ -94,6 +96,13 @@ class LivePage:
             "sections": content.sections,
             "figures": content.figures.specifications,
         }
+
+    def _moments(self) -> list[Moment]:
+        moments = [run.moment() for run in self._runs]
+        if len(moments) == 1:
+            return moments
+        names = distinct_names([run.folder for run in self._runs])
+        return [replace(moment, name=name) for moment, name in zip(moments, names, strict=True)]
 
     def _version(self) -> str:
         signature = [run.signature() for run in self._runs]
@@ -117,7 +126,7 @@ def _content_of(folders: Sequence[Path]) -> Content:
     there = [folder for folder in folders if is_run_folder(folder)]
     if there:
         return content_of([read_record(folder) for folder in there])
-    listed = ", ".join(folder.name for folder in folders)
+    listed = ", ".join(distinct_names(folders))
     told = nothing("Nothing has been measured yet. This page fills by itself.")
     return Content(
         f"lingraft report: {listed}",

@@ -1,46 +1,22 @@
 """One self-contained HTML page from run folders: it fetches nothing and runs only our scripts."""
 
-import base64
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib import resources
+from dataclasses import replace
 from pathlib import Path
-from string import Template
-
-from plotly.offline import get_plotlyjs
 
 from lingraft.errors import RunFolderError
 from lingraft.report.blocks import Figures, Section, section
+from lingraft.report.comparison import comparison_of
 from lingraft.report.data import data_of
-from lingraft.report.escaping import Html, element, isolated, join, json_for_script
+from lingraft.report.escaping import Html, element, isolated, join
 from lingraft.report.evidence import evidence_sections
+from lingraft.report.frame import Content, compose_page, compose_plain_page
 from lingraft.report.provenance import provenance_sections
-from lingraft.report.reading import RunRecord, is_run_folder, read_record
+from lingraft.report.reading import RunRecord, distinct_names, is_run_folder, read_record
 from lingraft.report.rows import language_name
 from lingraft.run import write_file
-from lingraft.version import __version__
 
-__all__ = ["Content", "compose_page", "content_of", "render_page", "write_data_page", "write_report"]
-
-
-@dataclass(frozen=True)
-class Content:
-    """What a page says, without the frame around it.
-
-    Attributes:
-        title: of the browser's window.
-        header: name and subtitle.
-        contents: the list of sections.
-        sections: the sections, one after another.
-        figures: the charts in them.
-    """
-
-    title: str
-    header: Html
-    contents: Html
-    sections: Html
-    figures: Figures
+__all__ = ["content_of", "render_page", "write_data_page", "write_report"]
 
 
 def write_report(run_folders: Sequence[Path], to: Path) -> Path:
@@ -72,7 +48,7 @@ def write_data_page(run_folder: Path, to: Path) -> Path:
     contents = element("ul", element("li", element("a", "Data", href="#data")))
     sections = section("data", "Data", data_of(record))
     content = Content(f"lingraft data: {record.name}", header, contents, sections, Figures())
-    write_file(to, _fill(content, plotly="", script=""))
+    write_file(to, compose_plain_page(content))
     return to
 
 
@@ -82,59 +58,26 @@ def render_page(records: Sequence[RunRecord]) -> str:
 
 
 def content_of(records: Sequence[RunRecord]) -> Content:
-    """Return what the page says on runs that have been read."""
+    """Return what the page says on runs that have been read; several are called by their folders."""
     figures = Figures()
-    parts = [*evidence_sections(records, figures), *provenance_sections(records, figures)]
+    records = _named_apart(records)
+    parts = [*_compared(records, figures), *evidence_sections(records, figures), *provenance_sections(records, figures)]
     parts = [part for part in parts if part.content]
     sections = join(section(*part) for part in parts)
     return Content(_title(records), _header(records), _contents(parts), sections, figures)
 
 
-def compose_page(content: Content, *, live: Html | None = None) -> str:
-    """Return a page with charts: the frame, our scripts and plotly around sections that were made.
-
-    Args:
-        content: what it says.
-        live: what a page that keeps itself up to date has on top; such a page may ask the server that it came from,
-            and no other. Without it the page asks nobody.
-    """
-    scripts = {"plotly": get_plotlyjs(), "script": _part("page.js")}
-    if live is not None:
-        scripts["watch"] = _part("live.js")
-    # "</script" inside a script would end it; plotly has none, but a new version might.
-    safe = {name: text.replace("\r\n", "\n").replace("</script", "<\\/script") for name, text in scripts.items()}
-    return _fill(content, live=live, **safe)
+def _named_apart(records: Sequence[RunRecord]) -> Sequence[RunRecord]:
+    folders = [record.folder for record in records if record.folder]
+    if len(records) == 1 or len(folders) < len(records):
+        return records
+    return [replace(record, name=name) for record, name in zip(records, distinct_names(folders), strict=True)]
 
 
-def _fill(content: Content, *, plotly: str, script: str, watch: str = "", live: Html | None = None) -> str:
-    return Template(_part("page.html")).substitute(
-        policy=_policy(plotly, script, *([watch] if watch else []), connect="'self'" if watch else "'none'"),
-        title=element("title", content.title),
-        css=_part("page.css"),
-        header=content.header,
-        contents=content.contents,
-        live=live or "",
-        sections=content.sections,
-        version=element("span", f"lingraft {__version__}"),
-        figures=json_for_script(content.figures.specifications),
-        plotly=plotly,
-        script=script,
-        watch=f"<script>{watch}</script>\n" if watch else "",
-    )
-
-
-def _part(name: str) -> str:
-    return resources.files("lingraft.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _policy(*scripts: str, connect: str) -> str:
-    """Allow these scripts by their hash and nothing else: a static file's nonce could be read and copied."""
-    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
-    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
-        f"connect-src {connect}; base-uri 'none'; form-action 'none'"
-    )
+def _compared(records: Sequence[RunRecord], figures: Figures) -> list[Section]:
+    """Return what `lingraft compare` says of several runs, or in words why it can say nothing."""
+    folders = [record.folder for record in records if record.folder]
+    return comparison_of(folders, figures) if len(folders) > 1 else []
 
 
 def _title(records: Sequence[RunRecord]) -> str:

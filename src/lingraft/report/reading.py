@@ -6,7 +6,7 @@ a file is absent or broken, and every such case is written down in :attr:`RunRec
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from lingraft.report.lenient import mapping_of, mappings_of
 from lingraft.report.rows import UNTRAINED, Rows
 from lingraft.run import Run, hash_file
 
-__all__ = ["RunRecord", "is_run_folder", "read_record"]
+__all__ = ["RunRecord", "distinct_names", "is_run_folder", "read_record"]
 
 _PARTS = {
     "environment.json": "versions and machine",
@@ -49,6 +49,7 @@ class RunRecord:
         pattern: what the grown tokenizer cuts text with, where the base's pattern was changed.
         tokenizer: hash of the tokenizer that the model has after expansion; None where it is not there.
         overlap: what training text has in common with held-out text and benchmark items.
+        folder: where it lies.
     """
 
     name: str
@@ -66,6 +67,7 @@ class RunRecord:
     pattern: str | None = None
     tokenizer: str | None = None
     overlap: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
 
     @property
     def growth(self) -> Mapping[str, Any]:
@@ -118,6 +120,18 @@ class RunRecord:
         return tuple(dict.fromkeys(row.stage for row in self.rows if row.stage not in UNTRAINED))
 
 
+def distinct_names(folders: Sequence[Path]) -> list[str]:
+    """Return what runs are called beside each other: their folders' names, with folders above where two are alike."""
+    resolved = [folder.resolve() for folder in folders]
+    names = [folder.name for folder in resolved]
+    for depth in range(2, max((len(folder.parts) for folder in resolved), default=0) + 1):
+        names = [
+            name if names.count(name) == 1 else "/".join(folder.parts[-depth:]).replace("//", "/")
+            for name, folder in zip(names, resolved, strict=True)
+        ]
+    return names
+
+
 def is_run_folder(folder: Path) -> bool:
     """Return whether a run was begun there."""
     return any((folder / name).is_file() for name in ("recipe.yaml", "measurements.jsonl"))
@@ -145,6 +159,7 @@ def read_record(folder: Path) -> RunRecord:
         steps=steps,
         config=_read_optional(folder, "embeddings/model/config.json", missing),
         overlap=_read_optional(folder, "corpora/overlap.json", missing),
+        folder=folder,
     )
     # The tokenizer is a large file, and only a changed pattern needs to be told.
     pattern = _pattern_of(_read_optional(folder, "vocabulary/tokenizer.json", missing)) if record.is_patched else None
@@ -163,7 +178,10 @@ def _read_recipe(folder: Path, missing: list[str]) -> tuple[Recipe | None, str]:
     try:
         return Run(folder).recipe, text
     except (LingraftError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0] if text else "not there"
+        # A page may be shown to anybody: not where the run lies on this machine.
+        reason = (
+            str(error).splitlines()[0].replace(f"{path}:", "line ", 1).replace(f"{path}", "it") if text else "not there"
+        )
         missing.append(f"recipe.yaml: {reason}. Which language is the target is not known without it.")
         return None, text
 

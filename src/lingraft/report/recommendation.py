@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lingraft.measure.comparison import Arm, Match
+from lingraft.measure.comparison import Arm, Match, Quantity
 from lingraft.measure.paired import Estimate
 from lingraft.measure.verdict import Standing, Verdict
+from lingraft.report.metrics import metric_of
 from lingraft.report.rows import language_name
 
-__all__ = ["Recommendation", "recommend", "signed", "with_interval"]
+__all__ = ["Recommendation", "in_words", "recommend", "signed", "with_interval"]
 
 _FEW_SEEDS = 5
 
@@ -69,6 +70,14 @@ def with_interval(estimate: Estimate, digits: int = 3, *, sign: bool = False) ->
     return f"{write(estimate.value, digits)} [{write(estimate.low, digits)}, {write(estimate.high, digits)}]"
 
 
+def in_words(quantity: Quantity) -> str:
+    """Return what is compared in plain words: ``bits per byte, Basque (eu)``, ``random copy: accuracy``."""
+    name = quantity.name if quantity.is_bits else f"{quantity.name}/{quantity.score}"
+    metric = metric_of(name)
+    words = metric.words(name) if metric else quantity.label
+    return f"{words}, {language_name(quantity.language)}" if quantity.language else words
+
+
 def signed(value: float, digits: int = 3) -> str:
     """Return a number with its sign: ``+0.012``, ``−0.3``; ``0.000`` has none."""
     text = f"{value:+.{digits}f}"
@@ -115,7 +124,7 @@ def _gains_and_costs(verdict: Verdict, chosen: Standing) -> Iterator[str]:
         told = "" if fall.is_told else "; the data do not tell this from no change"
         word = "falls" if fall.value > 0 else "rises" if fall.value < 0 else "stays"
         change = with_interval(fall.negated, sign=True)
-        yield f"In-context learning, {quantity.label}: the score {word} (change {change}){told}."
+        yield f"In-context learning, {in_words(quantity)}: the score {word} (change {change}){told}."
     if (better := verdict.dominated_by(chosen.arm)) is not None:
         yield f"By the plain numbers {_named(better)} is at least as good in both; the rule goes by what is told apart."
 
@@ -168,7 +177,7 @@ def _excluded(verdict: Verdict) -> Iterator[str]:
             worst = max(standing.falls.items(), key=lambda pair: pair[1].value)
             yield (
                 f"{_named(standing.arm)} is not to be shipped: in-context learning has clearly fallen, "
-                f"{worst[0].label} by {with_interval(worst[1])}, and {verdict.rules.max_icl_fall:g} is allowed."
+                f"{in_words(worst[0])} by {with_interval(worst[1])}, and {verdict.rules.max_icl_fall:g} is allowed."
             )
         elif standing.excluded:
             yield f"{_named(standing.arm)} is not judged: {standing.excluded}."

@@ -31,6 +31,10 @@ _PROBES = {
     "probe/random_copy/accuracy": "random copy accuracy",
     "probe/copain/exact_match": "Copain exact match",
 }
+_BITS = (
+    "Bits per byte: how many bits the model needs for a byte of text that it has not seen. The better it knows a "
+    "language, the fewer."
+)
 _CAUTION = (
     "One training run: the intervals are item uncertainty only (which documents, which prompts), not "
     "what another seed would give. They describe each model by itself; where they overlap this page "
@@ -119,7 +123,7 @@ def summarise(
     lost = (*checks, *warned, *_drift_finding(rows, source), *_shift_finding(rows))
     seen = max((r.tokens for r in rows if r.stage not in UNTRAINED), default=0)
     verdict = _verdict(gained[0].state, [c.state for c in checks], planned_tokens is not None and seen < planned_tokens)
-    notes = [_CAUTION, _LIMITS, *([_YARDSTICK] if any("Weights moved" in f.text for f in lost) else [])]
+    notes = [_BITS, _CAUTION, _LIMITS, *([_YARDSTICK] if any("Weights moved" in f.text for f in lost) else [])]
     if planned_tokens is not None and seen < planned_tokens:
         notes.insert(0, f"The run is not finished: {format_tokens(seen)} of {format_tokens(planned_tokens)} tokens.")
     return Summary(verdict, _headline(verdict, language_name(target), gained[0], checks), gained, lost, tuple(notes))

@@ -13,7 +13,6 @@ from lingraft.measure.bits_per_byte import (
     choose_documents,
     fitting_segments,
     measure_bits_per_byte,
-    refuse_ranking_by_tokens,
     segments,
     split_lossless,
     token_perplexity,
@@ -153,14 +152,6 @@ def test_token_perplexity_is_told_only_where_the_tokenizers_are_the_same(scorer,
     expected = 2 ** (sum(found.document_bits) / found.tokens)
     assert token_perplexity(found, tokenizer, tokenizer) == pytest.approx(expected)
     assert token_perplexity(found, tokenizer, byte_tokenizer) is None
-
-
-def test_models_with_other_tokenizers_are_not_ranked_by_what_is_counted_per_token() -> None:
-    for name in ("nats_per_token", "token_perplexity", "averaged/token_perplexity"):
-        refuse_ranking_by_tokens(name, ["a", "a"])
-        with pytest.raises(MeasurementError, match=r"2 different tokenizers.*compare bits_per_byte"):
-            refuse_ranking_by_tokens(name, ["a", "b", "a"])
-    refuse_ranking_by_tokens("bits_per_byte", ["a", "b"])
 
 
 @pytest.mark.parametrize("text", ["Straße", "İstanbul", "ＡＢＣ", "Light"])

@@ -69,13 +69,30 @@ def test_bases_that_differ_are_told_run_by_run(record: RunRecord) -> None:
 
 
 @pytest.mark.parametrize("other", ["another", None])
-def test_numbers_per_token_are_not_ranked_between_tokenizers(record: RunRecord, other: str | None) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nats_per_token",
+        "new_token_nats",
+        "token_perplexity",
+        "averaged/token_perplexity",
+        "label_perplexity/xstorycloze_eu/gold",
+        "label_perplexity/both/colours/all_nats",
+    ],
+)
+def test_numbers_per_token_are_not_ranked_between_tokenizers(record: RunRecord, name: str, other: str | None) -> None:
     """Perplexity per token says nothing where tokens are of another size."""
-    runs = [of(record, "nats_per_token", 1.5), of(record, "nats_per_token", 1.25, tokenizer=other)]
+    runs = [of(record, name, 1.5), of(record, name, 1.25, tokenizer=other)]
     assert table(runs)[1][3] == "1.250 [0.750, 1.750] another tokenizer: not comparable"
-    same = [of(record, "nats_per_token", 1.5), of(record, "nats_per_token", 1.25)]
+    same = [of(record, name, 1.5), of(record, name, 1.25)]
     assert table(same)[1][3].endswith("−0.250")
-    assert "change" not in table(runs[:1])[0]
+    # Perplexity per token is only measured where base and adapted model have the same tokenizer.
+    assert ("change" in table(runs[:1])[0]) is name.endswith("token_perplexity")
+
+
+def test_label_bits_per_byte_are_ranked_between_tokenizers(record: RunRecord) -> None:
+    name = "label_perplexity/xstorycloze_eu/gold_bits_per_byte"
+    assert table([of(record, name, 1.5), of(record, name, 1.25, tokenizer="another")])[1][3].endswith("−0.250")
 
 
 def test_what_one_run_lacks_is_a_dash(record: RunRecord) -> None:

@@ -23,20 +23,15 @@ from lingraft.measure.statistics import bootstrap_ratio
 from lingraft.vocabulary import TokenizerFile
 
 __all__ = [
-    "PER_TOKEN",
     "BitsPerByte",
     "EvaluationText",
     "choose_documents",
     "fitting_segments",
     "measure_bits_per_byte",
-    "refuse_ranking_by_tokens",
     "segments",
     "split_lossless",
     "token_perplexity",
 ]
-
-# Rows whose unit is a token: between two tokenizers they say nothing about which model is better.
-PER_TOKEN = ("nats_per_token", "token_perplexity", "new_token_nats")
 
 
 @dataclass(frozen=True)
@@ -251,20 +246,3 @@ def token_perplexity(bits: BitsPerByte, tokenizer: TokenizerFile, other: Tokeniz
     if tokenizer.sha256 != other.sha256 or not bits.tokens:
         return None
     return math.exp(bits.bits * math.log(2) / bits.tokens)
-
-
-def refuse_ranking_by_tokens(name: str, tokenizers: Collection[str]) -> None:
-    """Refuse to say by a row counted per token which of several models is better, where their tokenizers differ.
-
-    Args:
-        name: of the row; ``averaged/…`` is as the row itself, and rows that are not in ``PER_TOKEN`` are let through.
-        tokenizers: what tells the tokenizer of each model, as the hash of its file.
-
-    Raises:
-        MeasurementError: the row is counted per token, and not all tokenizers are the same.
-    """
-    if name.removeprefix("averaged/") in PER_TOKEN and len(set(tokenizers)) > 1:
-        raise MeasurementError(
-            f"{name} is counted per token, and the models have {len(set(tokenizers))} different tokenizers: the one "
-            "with more tokens for a text has the smaller number, whichever predicts it better; compare bits_per_byte"
-        )

@@ -1,7 +1,7 @@
 """What each measurement is called in plain words, how its numbers are written, and which way is better."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 __all__ = ["Metric", "metric_of"]
@@ -18,6 +18,7 @@ class Metric:
             ``count``, ``cosine`` or ``signed`` (a difference).
         better: ``lower``, ``higher``, or empty where neither is better by itself.
         per_token: whether it counts in tokens, so that models with other tokenizers cannot be ranked by it.
+        of_one_tokenizer: whether, if it does, it is only there where base and adapted model have the same tokenizer.
         place: where it stands among others in a table.
     """
 
@@ -26,6 +27,7 @@ class Metric:
     unit: str = "number"
     better: str = ""
     per_token: bool = False
+    of_one_tokenizer: bool = False
     place: int = 0
 
     def words(self, name: str) -> str:
@@ -64,7 +66,24 @@ _LISTED = (
     Metric("segmentation_drift/tokens", "held-out tokens that changed", "small"),
     Metric("tokens_per_character", "tokens per character", better="lower"),
     Metric("nats_per_token", "nats per token (not comparable between tokenizers)", per_token=True),
-    Metric("token_perplexity", "perplexity per token (the tokenizer is the base's)", better="lower"),
+    Metric(
+        "token_perplexity",
+        "perplexity per token (the tokenizer is the base's)",
+        better="lower",
+        per_token=True,
+        of_one_tokenizer=True,
+    ),
+    *(
+        Metric(
+            f"label_perplexity/(.+)/{score}", f"{{0}}: perplexity of labels, {words}", better="lower", per_token=True
+        )
+        for score, words in (
+            ("gold", "of the right one"),
+            ("all", "of all"),
+            ("gold_nats", "right one, nats per token"),
+            ("all_nats", "all, nats per token"),
+        )
+    ),
     Metric("drift/kl", "divergence of predictions from the base's (KL, nats)", better="lower"),
     Metric("drift/cka/source", "hidden states on source text: likeness to the base's (CKA)", "cosine", "higher"),
     Metric("drift/cka/copy", "hidden states on random copies: likeness to the base's (CKA)", "cosine", "higher"),
@@ -85,7 +104,7 @@ _LISTED = (
     Metric("bits_per_byte/lossy_documents", "documents left out as not reversible", "count"),
     Metric("bits_per_byte/(.+)", "bits per byte: {0}", better="lower"),
 )
-_METRICS = tuple(Metric(m.pattern, m.label, m.unit, m.better, m.per_token, place) for place, m in enumerate(_LISTED))
+_METRICS = tuple(replace(metric, place=place) for place, metric in enumerate(_LISTED))
 
 # By the last part of a name that is not listed: what kind of number it is.
 _KINDS = (
@@ -113,6 +132,10 @@ def metric_of(name: str) -> Metric | None:
     listed = next((metric for metric in _METRICS if re.fullmatch(metric.pattern, name)), None)
     if listed:
         return listed
+    plain = name.removeprefix("averaged/")
+    if plain != name and (metric := metric_of(plain)) is not None:
+        words = f"averaged weights, {metric.words(plain)}".replace("{", "{{").replace("}", "}}")
+        return replace(metric, pattern=re.escape(name), label=words, place=len(_METRICS))
     last = name.rpartition("/")[2]
     unit, better = next(((unit, better) for kind, unit, better in _KINDS if re.fullmatch(kind, last)), ("small", ""))
     # Braces of a hostile name would be read as places to fill in.

@@ -70,9 +70,10 @@ class MeasuredRow:
     def change(self) -> str:
         """The change from the base to the latest, in percent or percentage points; empty without both.
 
-        A number per token has none: the base counts in tokens of another size.
+        A number per token has none where the base may count in tokens of another size.
         """
-        if self.base is None or self.after is None or self.metric.per_token:
+        is_per_token = self.metric.per_token and not self.metric.of_one_tokenizer
+        if self.base is None or self.after is None or is_per_token:
             return ""
         return format_change(self.base.value, self.after.value, self.metric.unit)
 

@@ -229,6 +229,7 @@ report.growth
 report.new_rows
 report.data
 report.provenance
+report.card_results
 report.card
 report.frame
 report.contenders

@@ -1,21 +1,21 @@
 """The model card: README.md of an exported model, from its recipe and its measurements."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from lingraft.measurement import Measurement
 from lingraft.quantities import format_tokens
 from lingraft.recipe import MixSpec, Recipe, Stage
 from lingraft.report.averaged import averaged_record
+from lingraft.report.card_results import markdown_table, results
 from lingraft.report.escaping import markdown_text
 from lingraft.report.evidence import summary_of
 from lingraft.report.lenient import mapping_of, mappings_of, number_of
 from lingraft.report.reading import RunRecord, read_record
-from lingraft.report.rows import MeasuredRow, format_value, language_name, measured_rows
+from lingraft.report.rows import language_name
 from lingraft.version import __version__
 
 __all__ = ["model_card"]
@@ -23,10 +23,6 @@ __all__ = ["model_card"]
 # Of a method's options a path: all of it but its last part.
 _FOLDERS = re.compile(r"(?<==)[^,()]*[/\\]")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_RESULTS = (
-    "bits_per_byte|probe/random_copy/accuracy|probe/copain/(exact_match|element_picker)|fertility|"
-    "segmentation_drift|shift/mean_l2"
-)
 _LOADING = """```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -41,7 +37,11 @@ _MEASURING = (
     "documents are scored independently, the first condition token is never scored, rows of padding "
     "are masked. It does not depend on the tokenizer, but it cannot be compared between languages. "
     "Random copy: accuracy on the second showing of a random sequence. Copain-style tasks: few-shot "
-    "patterns over numbers and letters, exact match, mean of tasks. In brackets are 95 % intervals "
+    "patterns over numbers and letters, exact match, mean of tasks. Downstream tasks: the answer with the "
+    "highest log-probability is right (acc), the highest per character (acc_norm), per UTF-8 byte "
+    "(acc_bytes); the perplexity of labels is per token. The ladder: mean score over 1 to 16 "
+    "demonstrations on a logarithmic scale, and what true demonstrations gain over exchanged ones. Share of "
+    "output: greedy continuations that are in the target language. In brackets are 95 % intervals "
     "over documents or items of one training run; another seed was not tried."
 )
 _ONE_FILE = (
@@ -51,7 +51,7 @@ _ONE_FILE = (
 _LIMITS = (
     "It continues text; it was not made safe or helpful by this adaptation, and whatever the base "
     "model and the corpora hold (errors, bias, private or offensive text) can come out.",
-    "Only what the table lists was measured. Knowledge, instruction following and safety were not.",
+    "Only what the tables list was measured. Knowledge, instruction following and safety were not.",
     "Held-out text comes from the same corpora as training text; other kinds of text may gain less.",
 )
 
@@ -121,7 +121,7 @@ def _last_part(name: str) -> str:
 def _sections(record: RunRecord) -> Iterator[str]:
     recipe = record.recipe
     yield _introduction(record)
-    yield f"## Results\n\n{_results(record)}"
+    yield f"## Results\n\n{results(record)}"
     if recipe:
         yield f"## How it was made\n\n{_making(record, recipe)}"
         yield f"## Vocabulary\n\n{_vocabulary(record, recipe)}"
@@ -150,36 +150,9 @@ def _introduction(record: RunRecord) -> str:
     return f"{text}\n\n**{summary.verdict.value}.** {markdown_text(summary.headline)}\n\n{found}\n\n{notes}"
 
 
-def _results(record: RunRecord) -> str:
-    lines = measured_rows(record.rows, _RESULTS)
-    if not lines:
-        return "Nothing has been measured yet."
-    return _table(("quantity", "base model", "adapted model", "change", "items"), [_result(line) for line in lines])
-
-
-def _result(line: MeasuredRow) -> tuple[str, ...]:
-    about = f"{language_name(line.language)}: " if line.language else ""
-    count = line.latest.count if line.latest else None
-    values = (_with_interval(row, line.metric.unit) for row in (line.base, line.after))
-    return (about + line.label, *values, line.change, f"{count:,}" if count is not None else "")
-
-
-def _with_interval(row: Measurement | None, unit: str) -> str:
-    if row is None:
-        return "—"
-    if row.low is None or row.high is None:
-        return format_value(row.value, unit)
-    return f"{format_value(row.value, unit)} [{format_value(row.low, unit)}, {format_value(row.high, unit)}]"
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *([markdown_text(cell) for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def _making(record: RunRecord, recipe: Recipe) -> str:
     head = ("stage", "trains", "tokens", "mix", "learning rate", "weights averaged")
-    stages = _table(head, [_stage(stage) for stage in recipe.stages])
+    stages = markdown_table(head, [_stage(stage) for stage in recipe.stages])
     return (
         f"{stages}\n\n{_beginning(record, recipe)}{_inserted(record)}Precision {recipe.precision}, seed {recipe.seed}."
     )
@@ -309,7 +282,7 @@ def _corpora(record: RunRecord, recipe: Recipe) -> str:
         paths = ", ".join(_last_part(path) for path in corpus.paths)
         numbers = [f"{n:,}" if isinstance(n, int) else "not recorded" for n in counts]
         rows.append((name, language_name(recipe.language_of(name)), paths, *numbers))
-    return _table(("corpus", "language", "read from", "documents", "words", "bytes"), rows)
+    return markdown_table(("corpus", "language", "read from", "documents", "words", "bytes"), rows)
 
 
 def _licences(record: RunRecord, recipe: Recipe) -> str:
@@ -318,7 +291,7 @@ def _licences(record: RunRecord, recipe: Recipe) -> str:
     base = recipe.export.base_license or (recorded if isinstance(recorded, str) else None)
     stated = [(_last_part(recipe.base_model), "base model", base)]
     stated += [(name, "corpus", corpus.license) for name, corpus in recipe.corpora.items()]
-    table = _table(("what", "it is", "its licence"), [(*what, said or "not stated") for *what, said in stated])
+    table = markdown_table(("what", "it is", "its licence"), [(*what, said or "not stated") for *what, said in stated])
     chosen = (
         f"This model is published under: {markdown_text(recipe.export.license)}."
         if recipe.export.license

@@ -37,12 +37,15 @@ def read_task_records(path: Path) -> list[dict[str, Any]]:
         MeasurementError: it cannot be read.
     """
     try:
-        found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as error:
         raise MeasurementError(f"{path}: not a record of tasks that can be read: {error}") from error
-    return found
+    if not isinstance(found, list) or not all(isinstance(one, dict) and "filed_as" in one for one in found):
+        raise MeasurementError(f"{path}: not a list of records of tasks, each with the name it is filed as")
+    records: list[dict[str, Any]] = [one | {"filed_as": str(one["filed_as"])} for one in found]
+    return records
 
 
 def task_conditions(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

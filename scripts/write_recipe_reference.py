@@ -245,6 +245,7 @@ _MEANINGS = {
     "measure.segment_bytes": "Longest piece that is scored by itself.",
     "measure.tasks": "Downstream tasks, by name; they need the extra `eval`.",
     "measure.tasks_folder": "Folder of tasks for all entries that name none; lm-eval's own, from a hub, if not said.",
+    "measure.tasks_code": "Whether Python functions that files of such a folder name may be run.",
     "measure.tasks_at": "Where tasks run, beside the base: at the run's end, at stage ends, or at every point.",
     "measure.label_items": "Items of each multiple-choice task whose answers' perplexity is measured at every point.",
     "measure.tasks.N.name": "A task, group or tag, or `set:LANGUAGE`.",

@@ -184,6 +184,7 @@ measure.tasks.files
 measure.tasks.prompting
 measure.tasks.conditions
 measure.tasks.adapter
+measure.tasks.code
 measure.tasks.loading
 measure.tasks.running
 measure.tasks

@@ -31,6 +31,9 @@ def evaluate(
     tasks_folder: Annotated[
         str | None, typer.Option(help="take them from YAML files there, with their data beside them; no hub is asked")
     ] = None,
+    tasks_code: Annotated[
+        bool, typer.Option("--tasks-code", help="let Python functions run that files of the folder name")
+    ] = False,
     shots: Annotated[int | None, typer.Option(min=0, help="demonstrations (each task's own number by default)")] = None,
     items: Annotated[int | None, typer.Option(min=1, help="ask so many items of each task, chosen by a hash")] = None,
     prompt_language: Annotated[
@@ -65,7 +68,7 @@ def evaluate(
         asking.refuse_unwritable(json)
     found = inspecting.find_model(model, condition_on=condition_on, cache=cache())
     console = new_console()
-    prepared = asking.prepare_tasks(found, stated, folder=tasks_folder, seed=seed) if stated else None
+    prepared = asking.prepare_tasks(found, stated, folder=tasks_folder, code=tasks_code, seed=seed) if stated else None
     if prepared:
         show_prepared(prepared, console)
     opened = found.load()

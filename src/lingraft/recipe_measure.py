@@ -84,6 +84,7 @@ class Measure(Part):
     probes: tuple[Choice, ...] = _SHORT_PROBES
     tasks: tuple[DownstreamTask, ...] = ()
     tasks_folder: NonEmpty | None = None
+    tasks_code: bool = False
     tasks_at: Literal["end", "stages", "points"] = "end"
     label_items: Annotated[int, Field(ge=0)] = 50
     benchmark_files: tuple[NonEmpty, ...] = ()

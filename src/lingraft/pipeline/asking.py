@@ -64,7 +64,12 @@ def stated_tasks(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, 
 
 
 def prepare_tasks(
-    model: FoundModel, stated: Mapping[str, DownstreamTask], *, folder: str | None = None, seed: int = 0
+    model: FoundModel,
+    stated: Mapping[str, DownstreamTask],
+    *,
+    folder: str | None = None,
+    code: bool = False,
+    seed: int = 0,
 ) -> PreparedTasks:
     """Return the tasks with the prompts of all items, every seam looked at; no weights are loaded.
 
@@ -73,7 +78,7 @@ def prepare_tasks(
         MissingExtraError: lm-eval is not installed.
         MeasurementError: data cannot be had, or a prompt cannot be asked.
     """
-    orders = orders_of(stated, folder)
+    orders = orders_of(stated, folder, code=code)
     refuse_unknown_tasks(orders, "--task")
     from lingraft.measure.tasks.adapter import prompt_room
     from lingraft.measure.tasks.running import check_seams

@@ -24,35 +24,36 @@ def task_orders(recipe: Recipe) -> list[TaskOrder]:
         RecipeError: there is no such set, or two entries are filed under one name.
     """
     stated = {f"measure.tasks.{index}": task for index, task in enumerate(recipe.measure.tasks)}
-    return orders_of(stated, recipe.measure.tasks_folder)
+    return orders_of(stated, recipe.measure.tasks_folder, code=recipe.measure.tasks_code)
 
 
-def orders_of(stated: Mapping[str, DownstreamTask], folder: str | None) -> list[TaskOrder]:
+def orders_of(stated: Mapping[str, DownstreamTask], folder: str | None, *, code: bool = False) -> list[TaskOrder]:
     """Return the orders of tasks, sets taken apart.
 
     Args:
         stated: where a task is stated → the task.
         folder: where tasks lie that name none of their own.
+        code: whether Python functions that files of folders name may be run.
 
     Raises:
         RecipeError: there is no such set, or two entries are filed under one name.
     """
     orders: list[TaskOrder] = []
     for where, task in stated.items():
-        for order in _orders_of(task, folder, where):
+        for order in _orders_of(task, folder, where, code):
             if order.filed_as in [other.filed_as for other in orders]:
                 raise RecipeError(f"{where}: {order.filed_as!r} is there already; give one of the two a label")
             orders.append(order)
     return orders
 
 
-def _orders_of(task: DownstreamTask, common: str | None, where: str) -> Iterator[TaskOrder]:
+def _orders_of(task: DownstreamTask, common: str | None, where: str, code: bool) -> Iterator[TaskOrder]:
     chosen = task.folder or common
     folder = Path(chosen) if chosen else None
     if task.name.startswith(SET_PREFIX):
         language = task.name.removeprefix(SET_PREFIX)
         for name, shots in tasks_of_set(task.name, where):
-            yield TaskOrder(name, folder=folder, shots=shots, language=language, items=task.items)
+            yield TaskOrder(name, folder=folder, shots=shots, language=language, items=task.items, code=code)
         return
     yield TaskOrder(
         name=task.name,
@@ -66,6 +67,7 @@ def _orders_of(task: DownstreamTask, common: str | None, where: str) -> Iterator
         description=task.description,
         items=task.items,
         cluster=task.cluster,
+        code=code,
     )
 
 

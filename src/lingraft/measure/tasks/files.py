@@ -18,7 +18,16 @@ from typing import Any
 
 from lingraft.errors import MeasurementError, MissingExtraError
 
-__all__ = ["SPLITS", "TaskData", "data_files", "folder_digest", "read_rows", "read_splits", "yaml_names"]
+__all__ = [
+    "SPLITS",
+    "TaskData",
+    "data_files",
+    "files_stating",
+    "folder_digest",
+    "read_rows",
+    "read_splits",
+    "yaml_names",
+]
 
 SPLITS = ("training_split", "validation_split", "test_split", "fewshot_split")
 """The keys of a task that name a split."""
@@ -42,15 +51,24 @@ def yaml_names(folder: Path) -> dict[str, Path | None]:
     Files are looked at as text: names that come about by ``include`` alone are not among them.
     """
     found: dict[str, Path | None] = {}
-    # What several YAML files include often has no ending.
-    for path in sorted(path for path in folder.rglob("*") if path.suffix in (".yaml", "") and path.is_file()):
-        text = path.read_text(encoding="utf-8", errors="replace")
+    for path, text in _texts(folder):
         for match in _NAMED.finditer(text):
             found.setdefault(match[3], path)
         for match in _TAGS.finditer(text):
             for tag in re.findall(r"[\w.\-]*\w", match[1] or match[2] or ""):
                 found.setdefault(tag, None)
     return found
+
+
+def files_stating(folder: Path, name: str) -> list[Path]:
+    """Return the YAML files that state a task or group of a name; more than one is one too many."""
+    return [path for path, text in _texts(folder) if any(match[3] == name for match in _NAMED.finditer(text))]
+
+
+def _texts(folder: Path) -> Iterator[tuple[Path, str]]:
+    # What several YAML files include often has no ending.
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in (".yaml", "") and path.is_file()):
+        yield path, path.read_bytes().decode("utf-8-sig", errors="replace")
 
 
 def folder_digest(folder: Path) -> str:
@@ -73,7 +91,10 @@ def data_files(config: Mapping[str, Any], yaml_path: Path) -> dict[str, list[Pat
         MeasurementError: a split that the task names has no file.
     """
     folder, task = yaml_path.parent, str(config.get("task"))
-    given = (config.get("dataset_kwargs") or {}).get("data_files")
+    options = config.get("dataset_kwargs") or {}
+    if not isinstance(options, dict):
+        raise MeasurementError(f"{yaml_path}: task {task!r}: dataset_kwargs is a mapping, as in {{data_files: …}}")
+    given = options.get("data_files")
     if isinstance(given, str | list):
         given = {str(config.get("training_split") or config.get("test_split") or "train"): given}
     found: dict[str, list[Path]] = {}
@@ -128,6 +149,8 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         raise MeasurementError(f"{path}: byte {error.start} is not UTF-8") from error
     except json.JSONDecodeError as error:
         raise MeasurementError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise MeasurementError(f"{path}: not JSON that can be read: {error}") from error
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise MeasurementError(f"{path}: items are JSON objects, one a line, or a list of them in a .json file")
     return rows
@@ -141,6 +164,8 @@ def _lines(text: str, path: Path) -> Iterator[Any]:
                 yield json.loads(line)
             except json.JSONDecodeError as error:
                 raise MeasurementError(f"{path}:{number}: not JSON: {error.msg}: {line[:60]!r}") from error
+            except (ValueError, RecursionError) as error:
+                raise MeasurementError(f"{path}:{number}: not JSON that can be read: {error}") from error
 
 
 def _parquet_rows(path: Path) -> list[dict[str, Any]]:

@@ -1,12 +1,12 @@
 """Builds lm-eval's task objects: from a folder of files, or by name from those that lm-eval brings, with data of a hub.
 
-A task may bring Python code of its own (``!function`` in its YAML file), which lm-eval runs: take folders from people
-whose code you would run.
+What is wrong with a task is said by file and item, before any model is asked: an item without answers, or without a
+right one, would otherwise count as an error of the model.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import version
@@ -15,23 +15,44 @@ from typing import Any
 
 from lingraft.errors import MeasurementError, MissingExtraError, nearest
 from lingraft.measure.tasks.adapter import quiet_harness
-from lingraft.measure.tasks.files import SPLITS, read_splits, yaml_names
+from lingraft.measure.tasks.code import refuse_code, sandbox_templates
+from lingraft.measure.tasks.files import SPLITS, files_stating, read_splits, yaml_names
 from lingraft.measure.tasks.order import TaskOrder
 from lingraft.measure.tasks.prompting import HashedShots, item_name, prompt_changes
 
 try:
     from datasets import Dataset
+    from jinja2 import TemplateError
+    from lm_eval.api.registry import METRIC_REGISTRY
     from lm_eval.api.task import ConfigurableTask
     from lm_eval.tasks import TaskManager
     from lm_eval.tasks._yaml_loader import load_yaml
+    from yaml import YAMLError
 except ImportError as error:
     raise MissingExtraError("running downstream tasks", "eval") from error
 
-__all__ = ["AskedItem", "LoadedTask", "known_tasks", "load_tasks"]
+__all__ = ["AskedItem", "LoadedTask", "gold_places", "known_tasks", "load_tasks"]
 
 _FETCHED = (
     "fetch its data where a hub is reachable, put them with the task's YAML file into a folder, and name the folder"
 )
+_CHOICE = "multiple_choice"
+_FAULTS = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ImportError,
+    RuntimeError,
+    SyntaxError,
+    ArithmeticError,
+    AssertionError,
+    TemplateError,
+    YAMLError,
+)
+"""What lm-eval and the templates and functions of a task raise where the task is at fault."""
+
 _STRUCTURE = ("tag", "group", "task_list")
 _PASSAGES = ("flores_passage", "passage", "context", "article")
 
@@ -90,6 +111,7 @@ def load_tasks(order: TaskOrder, *, seed: int = 0) -> list[LoadedTask]:
     Raises:
         MeasurementError: there is no such task, its data cannot be had, or the order does not fit it.
     """
+    sandbox_templates()
     with quiet_harness():
         built = _from_folder(order) if order.folder is not None else _from_hub(order)
         return [_prepared(order, name, task, data, seed) for name, task, data in built]
@@ -113,37 +135,99 @@ def _whole_manager() -> Any:
 
 
 def _from_folder(order: TaskOrder) -> list[tuple[str, Any, str]]:
-    assert order.folder is not None
-    index = TaskManager(include_path=str(order.folder), include_defaults=False).task_index
-    return [_built_from_file(name, index) for name in _leaves(order.name, index, order)]
+    folder = order.folder or Path()
+    for path in files_stating(folder, order.name):
+        # lm-eval passes over files that it cannot read.
+        _refuse_code(order, path, order.name)
+    index = TaskManager(include_path=str(folder), include_defaults=False).task_index
+    for path in files_stating(folder, order.name) if order.name not in index else ():
+        _build(lambda path=path: load_yaml(path, resolve_func=False), f"{path}: task {order.name!r}")
+    leaves = list(dict.fromkeys(_leaves(order.name, index, folder, ())))
+    if not leaves:
+        raise MeasurementError(f"{folder}: the group {order.name!r} has no tasks")
+    return [_built_from_file(name, index, order) for name in leaves]
 
 
-def _leaves(name: str, index: Mapping[str, Any], order: TaskOrder) -> list[str]:
-    """Return the tasks behind a name of a folder's index."""
+def _leaves(name: str, index: Mapping[str, Any], folder: Path, above: tuple[str, ...]) -> Iterator[str]:
+    """Yield the tasks behind a name of a folder's index."""
+    if name in above:
+        raise MeasurementError(f"{folder}: the group {name!r} is a member of itself")
     if name not in index:
         listed = ", ".join(sorted(index)) or "none"
-        raise MeasurementError(f"{order.folder}: no task is named {name!r}{nearest(name, index)} (tasks: {listed})")
+        inside = f" (group {above[-1]!r} names it)" if above else ""
+        raise MeasurementError(
+            f"{folder}: no task can be read that is named {name!r}{inside}{nearest(name, index)} (tasks: {listed})"
+        )
     entry = index[name]
     if entry.kind.name == "TAG":
-        return sorted(entry.tags)
+        yield from sorted(entry.tags)
+        return
     if entry.kind.name != "GROUP":
-        return [name]
-    members = [member if isinstance(member, str) else member.get("task", "") for member in entry.cfg.get("task") or ()]
-    return list(dict.fromkeys(leaf for member in members for leaf in _leaves(member, index, order)))
+        yield name
+        return
+    for member in _members(entry, name):
+        yield from _leaves(member, index, folder, (*above, name))
 
 
-def _built_from_file(name: str, index: Mapping[str, Any]) -> tuple[str, Any, str]:
-    path = index[name].yaml_path
-    config = load_yaml(path, resolve_func=True)
+def _members(entry: Any, name: str) -> Iterator[str]:
+    """Yield the names of a group's members, which may not be changed there."""
+    listed = entry.cfg.get("task") or ()
+    for member in [listed] if isinstance(listed, str) else listed:
+        told = {"task": member} if isinstance(member, str) else member
+        if not isinstance(told, dict) or set(told) != {"task"} or not isinstance(told["task"], str):
+            raise MeasurementError(
+                f"{entry.yaml_path}: group {name!r}: a member is the name of a task of the folder, not "
+                f"{str(member)[:80]}; what is set for one goes into its own file"
+            )
+        yield told["task"]
+
+
+def _refuse_code(order: TaskOrder, path: Path, name: str) -> None:
+    if not order.code:
+        refuse_code(path, name)
+
+
+def _built_from_file(name: str, index: Mapping[str, Any], order: TaskOrder) -> tuple[str, Any, str]:
+    path = Path(index[name].yaml_path)
+    stating = files_stating(path.parent, name)
+    if len(stating) > 1:
+        raise MeasurementError(f"task {name!r} is stated twice: in {stating[0]} and in {stating[1]}")
+    _refuse_code(order, path, name)
+    config = _build(lambda: load_yaml(path, resolve_func=True), f"{path}: task {name!r}")
     if "class" in config:
         raise MeasurementError(f"{path}: task {name!r} is a Python class; tasks of a folder are YAML and data alone")
+    _refuse_settings(config, path, name)
     data = read_splits(config, path)
     made = {split: _dataset(rows, path, split) for split, rows in data.splits.items()}
     config = {key: value for key, value in config.items() if key not in (*_STRUCTURE, "dataset_kwargs")}
     metadata = config.get("metadata")
     config["metadata"] = metadata if isinstance(metadata, dict) else {"version": metadata}
     config["custom_dataset"] = lambda **_: made
-    return name, _build(lambda: ConfigurableTask(config=config), f"{path}: task {name!r}"), data.sha256
+    first = next(iter(data.splits.values()))[0]
+    what = f"{path}: task {name!r}, tried on its first item {str(first)[:80]},"
+    return name, _build(lambda: ConfigurableTask(config=config), what), data.sha256
+
+
+def _refuse_settings(config: Mapping[str, Any], path: Path, name: str) -> None:
+    """Refuse what lm-eval would fill in, or fetch from a hub, without a word."""
+    what = f"{path}: task {name!r}"
+    if not isinstance(config.get("output_type"), str):
+        raise MeasurementError(f"{what} states no output_type, as in output_type: {_CHOICE}")
+    if not any(config.get(key) for key in ("test_split", "validation_split")):
+        raise MeasurementError(f"{what} states neither a test_split nor a validation_split: there is nothing to ask")
+    shots = config.get("num_fewshot")
+    if shots is not None and (not isinstance(shots, int) or isinstance(shots, bool) or shots < 0):
+        raise MeasurementError(f"{what}: num_fewshot is a number from 0 on, not {shots!r}")
+    for entry in config.get("metric_list") or ():
+        metric = entry.get("metric") if isinstance(entry, dict) else entry
+        if callable(metric):
+            continue
+        if not isinstance(metric, str) or entry.get("hf_evaluate") or metric not in METRIC_REGISTRY:
+            known = sorted(METRIC_REGISTRY)
+            raise MeasurementError(
+                f"{what}: no metric of lm-eval is named {metric!r}{nearest(str(metric), known)} (metrics: "
+                f"{', '.join(known)}); others, whose code would come from a hub, are not run"
+            )
 
 
 def _dataset(rows: Sequence[Mapping[str, Any]], path: Path, split: str) -> Any:
@@ -181,8 +265,12 @@ def _build(make: Any, what: str) -> Any:
         raise
     except (ConnectionError, TimeoutError, FileNotFoundError) as error:
         raise MeasurementError(f"{what}: its data cannot be had ({error}); {_FETCHED}") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RuntimeError, SyntaxError) as error:
-        raise MeasurementError(f"{what} cannot be built: {type(error).__name__}: {error}") from error
+    except _FAULTS as error:
+        raise MeasurementError(f"{what} cannot be built: {_fault(error)}") from error
+
+
+def _fault(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".replace("\n", " ")
 
 
 def _prepared(order: TaskOrder, name: str, task: Any, data: str, seed: int) -> LoadedTask:
@@ -198,6 +286,7 @@ def _prepared(order: TaskOrder, name: str, task: Any, data: str, seed: int) -> L
         sampler = task.sampler = HashedShots(list(task.fewshot_docs()), name, seed)
     items = _items(order, name, task, seed)
     for place, item in enumerate(items):
+        _refuse_unanswerable(task, f"task {name!r}, item {place}", item.doc)
         if isinstance(sampler, HashedShots):
             sampler.asked = item.name.partition("-")[0]
         item.requests = _requests(task, name, item.doc, shots, place)
@@ -230,7 +319,7 @@ def _prepared(order: TaskOrder, name: str, task: Any, data: str, seed: int) -> L
 
 def _chance(task: Any, items: Sequence[AskedItem]) -> float | None:
     """Return the share of items that guessing gets right, of a multiple-choice task."""
-    if task.OUTPUT_TYPE != "multiple_choice":
+    if task.OUTPUT_TYPE != _CHOICE or not all(task.doc_to_choice(item.doc) for item in items):
         return None
     return sum(1 / len(task.doc_to_choice(item.doc)) for item in items) / len(items)
 
@@ -281,9 +370,42 @@ def _requests(task: Any, name: str, doc: Any, shots: int, place: int) -> list[An
         )
     except MeasurementError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, AssertionError, SyntaxError) as error:
-        raise MeasurementError(f"task {name!r}, item {place}: its prompt cannot be made: {error}") from error
+    except _FAULTS as error:
+        raise MeasurementError(f"task {name!r}, item {place}: its prompt cannot be made: {_fault(error)}") from error
     return made if isinstance(made, list) else [made]
+
+
+def gold_places(task: Any, doc: Any) -> list[int]:
+    """Return the places of the right answers among an item's; none where it names none of them."""
+    choices = task.doc_to_choice(doc)
+    gold = task.doc_to_text(doc) if task.multiple_input else task.doc_to_target(doc)
+    places = []
+    for one in gold if isinstance(gold, list) else [gold]:
+        place = choices.index(one) if isinstance(one, str) and one in choices else one
+        if isinstance(place, int) and 0 <= place < len(choices):
+            places.append(place)
+    return places
+
+
+def _refuse_unanswerable(task: Any, what: str, doc: Any) -> None:
+    """Refuse a multiple-choice item that no model could get right, or whose answers are not there."""
+    if task.OUTPUT_TYPE != _CHOICE:
+        return
+    try:
+        choices = task.doc_to_choice(doc)
+        # What is right may be left to a function of the task.
+        is_scored_elsewhere = callable(task.config.process_results)
+        gold = () if is_scored_elsewhere else gold_places(task, doc)
+    except _FAULTS as error:
+        raise MeasurementError(f"{what}: its answers cannot be had: {_fault(error)}") from error
+    if not choices or not all(isinstance(choice, str) and choice for choice in choices):
+        raise MeasurementError(f"{what}: its answers are {str(choices)[:80]}; each is a text that is not empty")
+    if not gold and not is_scored_elsewhere:
+        target = task.doc_to_text(doc) if task.multiple_input else task.doc_to_target(doc)
+        raise MeasurementError(
+            f"{what}: its right answer is {str(target)[:80]!r}, which is none of the places 0 to {len(choices) - 1} "
+            "and none of the answers"
+        )
 
 
 def _refuse_lost_labels(order: TaskOrder, task: Any, items: Sequence[AskedItem]) -> None:

@@ -22,6 +22,7 @@ class TaskOrder:
         description: text in front of everything.
         items: at most so many, chosen by a hash; None for all.
         cluster: the field that items of the same passage share; None to look for one.
+        code: whether Python functions that files of the folder name may be run.
     """
 
     name: str
@@ -35,6 +36,7 @@ class TaskOrder:
     description: str | None = None
     items: int | None = None
     cluster: str | None = None
+    code: bool = False
 
     @property
     def filed_as(self) -> str:

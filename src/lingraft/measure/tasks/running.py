@@ -21,7 +21,7 @@ from lingraft.measure.label_perplexity import Label, LabelPerplexity, label_perp
 from lingraft.measure.paired import arm_mean
 from lingraft.measure.statistics import wilson_interval
 from lingraft.measure.tasks.adapter import ScorerLM, joined_requests, quiet_harness, refuse_sampling
-from lingraft.measure.tasks.loading import AskedItem, LoadedTask
+from lingraft.measure.tasks.loading import AskedItem, LoadedTask, gold_places
 from lingraft.vocabulary import TokenizerFile
 
 __all__ = ["Aggregate", "ItemScores", "SeamCheck", "TaskResult", "ask_labels", "check_seams", "mean_of", "run_tasks"]
@@ -199,19 +199,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, bool | int | float | np.number) and math.isfinite(float(value))
 
 
-def _gold_places(loaded: LoadedTask, item: AskedItem) -> list[int]:
-    """Return the places of the right answers among an item's requests; none where it names none."""
-    task, doc = loaded.task, item.doc
-    choices = task.doc_to_choice(doc)
-    gold = task.doc_to_text(doc) if task.multiple_input else task.doc_to_target(doc)
-    places = []
-    for one in gold if isinstance(gold, list) else [gold]:
-        place = choices.index(one) if isinstance(one, str) and one in choices else one
-        if isinstance(place, int) and 0 <= place < len(choices):
-            places.append(place)
-    return places
-
-
 def _choice_scores(loaded: LoadedTask, item: AskedItem) -> dict[str, float]:
     """Return acc, acc_norm and acc_bytes of a multiple-choice item, also where the task asks for fewer of them."""
     if loaded.task.OUTPUT_TYPE != _CHOICE or callable(loaded.task.config.process_results):
@@ -219,7 +206,7 @@ def _choice_scores(loaded: LoadedTask, item: AskedItem) -> dict[str, float]:
     choices = loaded.task.doc_to_choice(item.doc)
     # Tasks that ask for mutual information have the answers without a prompt behind them.
     told = [float(request.resps[0][0]) for request in item.requests[: len(choices)]]
-    gold = _gold_places(loaded, item)
+    gold = gold_places(loaded.task, item.doc)
     sizes = {
         "acc": [1] * len(choices),
         "acc_norm": [max(1, len(choice)) for choice in choices],
@@ -238,7 +225,7 @@ def _gold(loaded: LoadedTask, item: AskedItem, lm: Any) -> dict[str, float]:
 
 
 def _item_labels(loaded: LoadedTask, item: AskedItem, lm: ScorerLM) -> tuple[list[Label], list[int]] | None:
-    if loaded.task.OUTPUT_TYPE != _CHOICE or not (gold := _gold_places(loaded, item)):
+    if loaded.task.OUTPUT_TYPE != _CHOICE or not (gold := gold_places(loaded.task, item.doc)):
         return None
     requests = item.requests[: len(loaded.task.doc_to_choice(item.doc))]
     scores = [lm.scores[id(request)] for request in requests]
@@ -262,13 +249,22 @@ def _metrics(
         if all(map(_is_number, numbers)) and _is_mean(aggregation.get(metric.partition("-")[0]), numbers):
             found[metric] = mean_of(items, metric)
         elif metric.partition("-")[0] in aggregation:
-            value = aggregation[metric.partition("-")[0]](numbers)
+            value = _aggregated(loaded, metric, aggregation[metric.partition("-")[0]], numbers)
             if _is_number(value):
                 found[metric] = Aggregate(float(value), count=len(numbers))
     for metric in ("acc", "acc_norm", "acc_bytes"):
         if items and metric in items[0].scores:
             found[metric] = mean_of(items, metric)
     return found
+
+
+def _aggregated(loaded: LoadedTask, metric: str, aggregate: Any, numbers: Sequence[Any]) -> Any:
+    try:
+        return aggregate(numbers)
+    except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+        raise MeasurementError(
+            f"task {loaded.filed_as!r}: {metric} of its items cannot be had: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _is_mean(aggregate: Any, numbers: Sequence[float]) -> bool:

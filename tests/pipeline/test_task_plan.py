@@ -114,6 +114,25 @@ def test_a_missing_file_of_a_task_is_refused_by_the_plan(make_recipe, folder) ->
         make_plan(make_recipe(f"measure.tasks_folder={folder}", "measure.tasks=[colours]"))
 
 
+def test_an_answer_that_the_base_could_not_be_asked_is_refused_by_the_plan(make_recipe, folder) -> None:
+    text = TASK.format(name="colours").replace('["A", "B"]', '"{{options}}"').replace("{{{{", "{{").lstrip()
+    (folder / "colours.yaml").write_text(text)
+    row = {"question": "?", "options": ["x", "night " * 3000], "answer": 1}
+    (folder / "colours.test.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(MeasurementError, match=r"task 'colours', item \w+: an answer .*; the model sees \d+ at once"):
+        make_plan(make_recipe(f"measure.tasks_folder={folder}", "measure.tasks=[colours]"))
+
+
+def test_code_of_a_folder_is_refused_by_the_plan_and_allowed_by_the_recipe(make_recipe, folder) -> None:
+    text = (folder / "colours.yaml").read_text()
+    (folder / "colours.yaml").write_text(text + "process_docs: !function own.keep\n")
+    (folder / "own.py").write_text("def keep(rows):\n    return rows\n")
+    told = (f"measure.tasks_folder={folder}", "measure.tasks=[colours]")
+    with pytest.raises(MeasurementError, match=r"names the Python function 'own\.keep'.*measure\.tasks_code: true"):
+        make_plan(make_recipe(*told))
+    refuse_unusable_tasks(make_recipe(*told, "measure.tasks_code=true"))
+
+
 def test_a_set_takes_no_settings_of_single_tasks(make_recipe) -> None:
     with pytest.raises(RecipeError, match="shots is each task's own; name the tasks of set:eu one by one"):
         make_recipe("measure.tasks=[{name: set:eu, shots: 3}]")

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from lingraft.errors import MeasurementError, RecipeError
-from lingraft.pipeline.downstream import WINDOW, Answers, ask_in_full
+from lingraft.pipeline.downstream import Answers, ask_in_full
 from lingraft.pipeline.inspecting import FoundModel, OpenedModel
-from lingraft.pipeline.task_plan import loaded_tasks, orders_of, refuse_unknown_tasks
+from lingraft.pipeline.task_plan import WINDOW, loaded_tasks, look_at_seams, orders_of, refuse_unknown_tasks
 from lingraft.recipe import DownstreamTask
 from lingraft.run import write_file
 from lingraft.version import __version__
@@ -80,12 +80,8 @@ def prepare_tasks(
     """
     orders = orders_of(stated, folder, code=code)
     refuse_unknown_tasks(orders, "--task")
-    from lingraft.measure.tasks.adapter import prompt_room
-    from lingraft.measure.tasks.running import check_seams
-
     tasks = [task for order in orders for task in loaded_tasks(order, seed)]
-    room = prompt_room(min(WINDOW, model.max_positions))
-    return PreparedTasks(tasks, [check_seams(task, model.tokenizer, room) for task in tasks])
+    return PreparedTasks(tasks, look_at_seams(tasks, model.tokenizer, model.max_positions))
 
 
 def ask_tasks(opened: OpenedModel, prepared: PreparedTasks, *, label_items: int | None = None) -> Answers:

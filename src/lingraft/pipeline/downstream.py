@@ -19,7 +19,6 @@ from lingraft.run import Run, write_file
 from lingraft.vocabulary import TokenizerFile
 
 __all__ = [
-    "WINDOW",
     "Answers",
     "Downstream",
     "ask_in_full",
@@ -29,9 +28,6 @@ __all__ = [
     "task_record",
     "task_rows",
 ]
-
-WINDOW = 2050
-"""Longest sequence that a model is asked for, the start token included, unless its own limit is lower."""
 
 _NAMED_ITEMS = 20
 

@@ -30,12 +30,13 @@ from lingraft.measure.statistics import bootstrap_ratio
 from lingraft.measurement import Measurement
 from lingraft.model.base import is_tied
 from lingraft.model.freeze import other_rows, row_index
-from lingraft.pipeline.downstream import WINDOW, Downstream
+from lingraft.pipeline.downstream import Downstream
 from lingraft.pipeline.drifting import DriftWatch, shift_rows
 from lingraft.pipeline.generating import GenerationCheck
 from lingraft.pipeline.prepare import Prepared, texts_of
 from lingraft.pipeline.probing import bind_probes, comparability_rows, run_probes
 from lingraft.pipeline.progress import Progress
+from lingraft.pipeline.task_plan import WINDOW
 from lingraft.pipeline.text_rows import bits_items, bits_rows, dead_mass_rows, full_window_row, secondary_rows
 from lingraft.recipe import Recipe
 from lingraft.run import Run, read_own, write_file

@@ -29,7 +29,7 @@ from lingraft.pipeline.settings import (
     refuse_unmeasurable,
     stage_schedule,
 )
-from lingraft.pipeline.task_plan import refuse_unusable_tasks
+from lingraft.pipeline.task_plan import refuse_unaskable_tasks, refuse_unusable_tasks
 from lingraft.pipeline.tracking import refuse_unusable_trackers
 from lingraft.pipeline.trainable_plan import refuse_untrainable_stages
 from lingraft.pipeline.vocabulary_plan import VocabularyPlan, num_rows, plan_vocabulary
@@ -113,6 +113,7 @@ def make_plan(recipe: Recipe) -> Plan:
     refuse_unmeasurable(recipe, lambda name: samples[name].holds_out)
     base = describe_base(location)
     _refuse_ids_beyond_the_matrix(base)
+    refuse_unaskable_tasks(recipe, base.tokenizer, base.max_positions)
     _refuse_unexpandable(recipe, base)
     deeper_base(recipe, base)
     needs = init_needs(recipe, is_tied=base.is_tied)

@@ -11,8 +11,22 @@ from lingraft.measure.tasks.files import folder_digest, yaml_names
 from lingraft.measure.tasks.order import TaskOrder
 from lingraft.measure.tasks.sets import SET_PREFIX, tasks_of_set
 from lingraft.recipe import DownstreamTask, Recipe
+from lingraft.vocabulary import TokenizerFile
 
-__all__ = ["loaded_tasks", "orders_of", "refuse_unknown_tasks", "refuse_unusable_tasks", "task_orders", "tasks_digest"]
+__all__ = [
+    "WINDOW",
+    "loaded_tasks",
+    "look_at_seams",
+    "orders_of",
+    "refuse_unaskable_tasks",
+    "refuse_unknown_tasks",
+    "refuse_unusable_tasks",
+    "task_orders",
+    "tasks_digest",
+]
+
+WINDOW = 2050
+"""Longest sequence that a model is asked for, the start token included, unless its own limit is lower."""
 
 _NAMES_SHOWN = 8
 
@@ -86,6 +100,30 @@ def refuse_unusable_tasks(recipe: Recipe) -> None:
     for order in orders:
         if order.folder is not None:
             loaded_tasks(order, recipe.seed)
+
+
+def refuse_unaskable_tasks(recipe: Recipe, tokenizer: TokenizerFile, max_positions: int) -> None:
+    """Refuse tasks of folders with an item that the base model could not be asked: all their prompts are looked at.
+
+    Raises:
+        MeasurementError: an answer does not fit the model's window, or a task samples its answers.
+    """
+    for order in task_orders(recipe):
+        if order.folder is not None:
+            look_at_seams(loaded_tasks(order, recipe.seed), tokenizer, max_positions)
+
+
+def look_at_seams(tasks: Sequence[Any], tokenizer: TokenizerFile, max_positions: int) -> list[Any]:
+    """Return what :func:`lingraft.measure.tasks.running.check_seams` finds in each task; no model is asked.
+
+    Raises:
+        MeasurementError: an answer is empty or does not fit the window, or a task samples its answers.
+    """
+    from lingraft.measure.tasks.adapter import prompt_room
+    from lingraft.measure.tasks.running import check_seams
+
+    room = prompt_room(min(WINDOW, max_positions))
+    return [check_seams(task, tokenizer, room) for task in tasks]
 
 
 def refuse_unknown_tasks(orders: Sequence[TaskOrder], where: str) -> None:

@@ -88,7 +88,12 @@ def show_comparison(comparison: "Comparison", console: Console) -> None:
     for match in comparison.matches:
         told = ("better" if match.is_better else "worse") if match.is_told else "no"
         cells = (plain(with_interval(match.difference, sign=True)), f"{match.adjusted:.3f}", told)
-        table.add_row(plain(match.quantity.label), plain(match.second), *cells, f"{match.detectable:.3f}")
+        table.add_row(
+            plain(match.quantity.label),
+            plain(match.second),
+            *cells,
+            f"{match.detectable:.3f}" if match.detectable else "–",
+        )
     console.print(table)
     for refused in comparison.refused:
         names = f"{refused.quantity.label}, {refused.second} against {refused.first}"

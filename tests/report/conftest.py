@@ -2,12 +2,14 @@
 
 import json
 import math
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lingraft.item_records import ItemRecord, write_items
 from lingraft.measurement import Measurement, write_measurements
 from lingraft.recipe import Recipe
 from lingraft.recipe_file import dump_recipe
@@ -309,3 +311,54 @@ def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def write() -> Callable[..., Path]:
     return write_run
+
+
+# Arms of a comparison: few items, and nothing but what is compared -----------------------------------------------------
+
+
+def _arm_recipe(name: str, **more: Any) -> Recipe:
+    stage = {"name": "only", "tokens": 20_480, "mix": {"eu": 0.8, "en": 0.2}, "lr": {"peak": 1e-4}}
+    stage |= {"batch": {"tokens": 1024, "sequence_length": 256, "micro_batch": 2}} | more.pop("stage", {})
+    languages = more.pop("languages", {"source": "en", "target": "eu"})
+    corpora = {code: {"path": f"/x/{code}.jsonl"} for code in languages.values()}
+    return Recipe.model_validate(
+        {"name": name, "base_model": "org/model", "languages": languages, "corpora": corpora, "stages": [stage]} | more
+    )
+
+
+def _items(stage: str, eu: float, en: float, right: int, noise: int, *, averaged: bool = False) -> list[ItemRecord]:
+    chooser, made = random.Random(noise), []
+    for code, mean in (("eu", eu), ("en", en)):
+        for n in range(30):
+            scores = {"bits": 100 * (mean + chooser.gauss(0, 0.01)), "bytes": 100.0}
+            made.append(ItemRecord(stage, 1, "bits_per_byte", f"d{n}", scores, code, averaged=averaged))
+    for n in range(40):
+        scores = {"exact_match": float(n < right)}
+        made.append(ItemRecord(stage, 1, "probe/copain/min", str(n), scores, averaged=averaged))
+    return made
+
+
+def write_finished_arm(
+    folder: Path, eu: float = 1.5, en: float = 1.0, right: int = 30, noise: int = 1,
+    averaged: float | None = None, text: str = "1a", **more: Any,
+) -> Path:  # fmt: skip
+    """Write a finished run folder: target and source bits per byte of 30 documents each, right answers of 40."""
+    recipe = _arm_recipe(more.pop("called", "arm"), **more)
+    (folder / "steps").mkdir(parents=True)
+    (folder / "recipe.yaml").write_text(dump_recipe(recipe), encoding="utf-8")
+    last = recipe.stages[-1].name
+    for code in recipe.corpora:
+        marker = {"inputs": "x", "record": {"validation_sha256": text if code != "en" else "en"}}
+        (folder / "steps" / f"corpus-{code}.json").write_text(json.dumps(marker))
+    (folder / "steps" / f"stage-1-{last}.json").write_text(json.dumps({"inputs": "x", "record": {}}))
+    items = _items("base", 2.0, 1.0, 30, 0) + _items(last, eu, en, right, noise)
+    if averaged is not None:
+        items += _items(last, averaged, en, right, noise, averaged=True)
+    write_items(folder / "items.jsonl", items)
+    write_measurements(folder / "measurements.jsonl", [Measurement(last, 1, "bits_per_byte", eu, "eu")])
+    return folder
+
+
+@pytest.fixture(scope="session")
+def write_arm() -> Callable[..., Path]:
+    return write_finished_arm

@@ -16,6 +16,7 @@ import pytest
 
 from lingraft.measurement import Measurement, write_measurements
 from lingraft.report import live, write_report
+from lingraft.report.comparison import compare_runs, write_comparison
 from lingraft.report.live import LiveServer, open_server
 
 BINARY = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -251,6 +252,89 @@ def test_printing_shows_light_charts_and_no_navigation(browser: Browser, page: P
     assert (
         browser.evaluate("getComputedStyle(document.querySelector('section')).backgroundColor") == "rgb(255, 255, 255)"
     )
+    browser.call("Emulation.setEmulatedMedia", media="")
+
+
+# The comparison page ----------------------------------------------------------------------------------------------------
+
+HOSTILE_ARM = "<img src=x onerror=window.hostile=1>\u202e\x1b[31m $x {y} %{z}"
+
+
+@pytest.fixture(scope="module")
+def comparison(write_arm: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six arms: two seeds, averaged weights, one that costs too much, one called hostile things, one that failed."""
+    place = tmp_path_factory.mktemp("arms")
+    arms = [
+        write_arm(place / "replay-20_seed-0", 1.50, 1.00, noise=1, seed=0),
+        write_arm(place / "replay-20_seed-1", 1.51, 1.01, noise=2, seed=1),
+        write_arm(place / "no-replay", 1.45, 1.20, 12, noise=3, stage={"mix": {"eu": 1.0}}),
+        write_arm(place / HOSTILE_ARM, 1.52, 1.02, noise=4, averaged=1.505, stage={"lr": {"peak": 3e-5}}),
+        write_arm(place / "other-text", 1.4, 1.0, text="2b", stage={"tokens": 40_960}),
+    ]
+    failed = {"too-fast": f"loss is not finite {HOSTILE_ARM} <script>window.hostile = 2</script>"}
+    found = compare_runs(arms, failed=failed)
+    return write_comparison(found, tmp_path_factory.mktemp("page") / "compare.html", title=f"sweep {HOSTILE_ARM}")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1600])
+def test_a_comparison_is_drawn_and_fits_and_complains_of_nothing(
+    browser: Browser, comparison: Path, width: int, theme: str
+) -> None:
+    browser.show(comparison, width, theme)
+    assert browser.evaluate(OVERFLOW) <= 0
+    assert browser.evaluate(UNDRAWN) == []
+    assert browser.complaints() == []
+    assert browser.requested() == [comparison.as_uri()]
+    points = "document.querySelectorAll('#trade .scatterlayer path.point').length"
+    assert browser.evaluate(points) == 4
+    text = browser.evaluate("document.querySelector('main').textContent")
+    assert "Ship “" in text
+    assert "other-text" in text
+
+
+def test_hostile_names_of_arms_stay_text(browser: Browser, comparison: Path) -> None:
+    browser.show(comparison, 400)
+    browser.evaluate("""document.querySelectorAll('details').forEach(d => d.open = true);
+        document.querySelectorAll('*').forEach(e => e.dispatchEvent(new MouseEvent('mouseover')))""")
+    assert browser.evaluate("window.hostile === undefined && document.scripts.length === 3")
+    assert browser.evaluate("document.querySelectorAll('img, iframe, [onerror]').length") == 0
+    assert browser.evaluate(OVERFLOW) <= 0
+    assert browser.evaluate("document.querySelector('#trade .legend').textContent").count("<img src=x") >= 1
+    assert browser.complaints() == []
+
+
+def test_a_comparison_is_reached_by_keyboard_alone(browser: Browser, comparison: Path) -> None:
+    """Tab goes over the skip link, the contents, tables that scroll and what can be opened; nothing holds it."""
+    browser.show(comparison, 400)
+    seen = []
+    for _ in range(40):
+        for kind in ("rawKeyDown", "keyUp"):
+            browser.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+        seen.append(browser.evaluate("document.activeElement.ariaLabel || document.activeElement.textContent"))
+        if seen[-1].startswith("Table: Options"):
+            break
+    assert seen[0] == "Skip to the report"
+    for stop in (
+        "Which to ship",
+        "How to read this",
+        "Numbers",
+        "Table: Changes from the base model",
+        "Table: Every arm",
+    ):
+        assert any(text.startswith(stop) for text in seen), (stop, seen)
+
+
+def test_a_comparison_is_printed_in_light_colours_with_all_of_its_tables(browser: Browser, comparison: Path) -> None:
+    browser.show(comparison, 1000, "dark")
+    browser.call("Emulation.setEmulatedMedia", media="print",
+                 features=[{"name": "prefers-color-scheme", "value": "dark"}])  # fmt: skip
+    browser.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    browser.wait_for("document.documentElement.dataset.charts === 'light'")
+    hidden = "[...document.querySelectorAll('.scroll')].filter(a => a.checkVisibility() && a.scrollHeight > a.clientHeight + 1)"
+    assert browser.evaluate(f"{hidden}.length") == 0
+    assert browser.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
+    assert len(browser.call("Page.printToPDF")["data"]) > 10_000
     browser.call("Emulation.setEmulatedMedia", media="")
 
 

@@ -1,20 +1,15 @@
 """Runs as arms, their comparison in words, and the page: on run folders written by hand."""
 
 import json
-import random
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lingraft.errors import MeasurementError, RunFolderError
 from lingraft.item_records import ItemRecord, write_items
 from lingraft.measure.verdict import Rules
-from lingraft.measurement import Measurement, write_measurements
-from lingraft.recipe import Recipe
-from lingraft.recipe_file import dump_recipe
 from lingraft.report import write_report
 from lingraft.report.comparison import compare_runs, comparison_json, write_comparison, write_comparison_json
 from lingraft.report.contenders import read_experiment
@@ -50,52 +45,10 @@ class Outline(HTMLParser):
         return [value for key, value in self.attributes if key == name]
 
 
-def _recipe(name: str, **more: Any) -> Recipe:
-    stage = {"name": "only", "tokens": 20_480, "mix": {"eu": 0.8, "en": 0.2}, "lr": {"peak": 1e-4}}
-    stage |= {"batch": {"tokens": 1024, "sequence_length": 256, "micro_batch": 2}} | more.pop("stage", {})
-    languages = more.pop("languages", {"source": "en", "target": "eu"})
-    corpora = {code: {"path": f"/x/{code}.jsonl"} for code in languages.values()}
-    return Recipe.model_validate(
-        {"name": name, "base_model": "org/model", "languages": languages, "corpora": corpora, "stages": [stage]} | more
-    )
-
-
-def _items(stage: str, eu: float, en: float, right: int, noise: int, *, averaged: bool = False) -> list[ItemRecord]:
-    chooser, made = random.Random(noise), []
-    for code, mean in (("eu", eu), ("en", en)):
-        for n in range(30):
-            scores = {"bits": 100 * (mean + chooser.gauss(0, 0.01)), "bytes": 100.0}
-            made.append(ItemRecord(stage, 1, "bits_per_byte", f"d{n}", scores, code, averaged=averaged))
-    for n in range(40):
-        scores = {"exact_match": float(n < right)}
-        made.append(ItemRecord(stage, 1, "probe/copain/min", str(n), scores, averaged=averaged))
-    return made
-
-
 @pytest.fixture
-def write(tmp_path: Path) -> Write:
+def write(write_arm: Write, tmp_path: Path) -> Write:
     """Return a function that writes a finished run folder: target and source bits per byte, right answers of 40."""
-
-    def run(
-        name: str, eu: float = 1.5, en: float = 1.0, right: int = 30, noise: int = 1,
-        averaged: float | None = None, text: str = "1a", **more: Any,
-    ) -> Path:  # fmt: skip
-        folder, recipe = tmp_path / name, _recipe(name, **more)
-        (folder / "steps").mkdir(parents=True)
-        (folder / "recipe.yaml").write_text(dump_recipe(recipe), encoding="utf-8")
-        last = recipe.stages[-1].name
-        for code in recipe.corpora:
-            marker = {"inputs": "x", "record": {"validation_sha256": text if code != "en" else "en"}}
-            (folder / "steps" / f"corpus-{code}.json").write_text(json.dumps(marker))
-        (folder / "steps" / f"stage-1-{last}.json").write_text(json.dumps({"inputs": "x", "record": {}}))
-        items = _items("base", 2.0, 1.0, 30, 0) + _items(last, eu, en, right, noise)
-        if averaged is not None:
-            items += _items(last, averaged, en, right, noise, averaged=True)
-        write_items(folder / "items.jsonl", items)
-        write_measurements(folder / "measurements.jsonl", [Measurement(last, 1, "bits_per_byte", eu, "eu")])
-        return folder
-
-    return run
+    return lambda name, *numbers, **more: write_arm(tmp_path / name, *numbers, **more)
 
 
 def test_runs_that_are_called_alike_stay_apart(write: Write, tmp_path: Path) -> None:

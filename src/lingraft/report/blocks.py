@@ -1,6 +1,7 @@
 """The building blocks of the page: tables, figures with their numbers, runs side by side."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +20,9 @@ __all__ = [
     "side_by_side",
     "table",
 ]
+
+
+_NUMBER = re.compile(r"(?:< )?[+−–]?\d[\d.,]*(?: %| \[.*\])?$")
 
 
 class Figures:
@@ -70,17 +74,40 @@ def nothing(what: str) -> Html:
     return element("p", what, class_="nothing")
 
 
-def table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]], class_: str | None = None) -> Html:
-    """Return a table that scrolls in its own box; the first cell of a row is its head."""
+def table(
+    caption: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    class_: str | None = None,
+    *,
+    whole: bool = False,
+) -> Html:
+    """Return a table that scrolls in its own box; the first cell of a row is its head.
+
+    Args:
+        caption: what it shows.
+        columns: heads of the columns.
+        rows: cells as text, or as markup that was made here.
+        class_: how it is to look.
+        whole: show all rows, however many, so that it scrolls sideways only.
+    """
     head = element("thead", element("tr", (element("th", column, scope="col") for column in columns)))
     body = element("tbody", (_table_row(row) for row in rows))
-    whole = element("table", element("caption", caption), head, body, class_=class_)
-    return element("div", whole, class_="scroll", role="region", tabindex="0", aria_label=f"Table: {caption}")
+    made = element("table", element("caption", caption), head, body, class_=class_)
+    shape = "scroll whole" if whole else "scroll"
+    return element("div", made, class_=shape, role="region", tabindex="0", aria_label=f"Table: {caption}")
 
 
 def _table_row(cells: Sequence[str]) -> Html:
     first = element("th", cells[0] if isinstance(cells[0], Html) else isolated(cells[0]), scope="row")
-    return element("tr", first, (element("td", c if isinstance(c, Html) else isolated(c)) for c in cells[1:]))
+    return element("tr", first, (_cell(cell) for cell in cells[1:]))
+
+
+def _cell(text: str) -> Html:
+    """A number stays on one line with its interval; words may break."""
+    if isinstance(text, Html):
+        return element("td", text)
+    return element("td", isolated(text), class_="number" if _NUMBER.match(text) else None)
 
 
 def definitions(pairs: Mapping[str, Any]) -> Html:

@@ -193,7 +193,9 @@ def _arms(comparison: Comparison) -> Html:
     ]
     rows = [_arm_row(comparison, standing, probes) for standing in verdict.standings]
     rows += [[name, *["–"] * (len(columns) - 2), "failed"] for name in comparison.failed]
-    return table("Changes from the base model, with 95 % intervals; bits per byte and shares", columns, rows, "numbers")
+    return table(
+        "Changes from the base model, with 95 % intervals; bits per byte and shares", columns, rows, whole=True
+    )
 
 
 def _arm_row(comparison: Comparison, standing: Standing, probes: Sequence[Quantity]) -> list[str]:
@@ -237,13 +239,13 @@ def _differences(comparison: Comparison) -> Html:
             _p(one.p),
             _p(one.adjusted),
             ("better" if one.is_better else "worse") if one.is_told else "no",
-            f"{one.detectable:.3f}",
+            f"{one.detectable:.3f}" if one.detectable else "–",
             f"{one.difference.items:,}",
         )
         for one in comparison.matches
     ]
     return (
-        table(f"Every arm against {comparison.reference}, on the same items", columns, rows, "numbers")
+        table(f"Every arm against {comparison.reference}, on the same items", columns, rows, whole=True)
         if rows
         else Html("")
     )
@@ -258,14 +260,15 @@ def _seeds(comparison: Comparison) -> Html:
         return Html("")
     target, source = language_name(comparison.verdict.target), language_name(comparison.verdict.source)
     rows = [row for arm in comparison.experiment.arms if len(arm.runs) > 1 for row in _seed_rows(comparison, arm)]
-    return table("Each training run by itself", ("arm", "seed", f"{target}: gain", f"{source}: loss"), rows)
+    return table("Each training run by itself", ("arm", "seed", f"{target}: gain", f"{source}: loss"), rows, whole=True)
 
 
 def _seed_rows(comparison: Comparison, arm: Arm) -> Iterator[tuple[str, ...]]:
     verdict = comparison.verdict
     for run in arm.runs:
         alone = judge([replace(arm, runs=(run,))], target=verdict.target, source=verdict.source).standings[0]
-        gain, loss = (with_interval(one) if one else "–" for one in (alone.gain, alone.loss))
+        gain = with_interval(alone.gain) if alone.gain else "–"
+        loss = with_interval(alone.loss, sign=True) if alone.loss else "–"
         yield arm.name, str(run.seed), gain, loss
     whole = verdict.standing(arm.name)
     spreads = (f"{one.seed_sd:.4f}" if one and one.seed_sd is not None else "–" for one in (whole.gain, whole.loss))
@@ -297,7 +300,9 @@ def _settings(experiment: Experiment) -> Html:
     notes = (
         element("ul", (element("li", note) for note in experiment.notes), class_="notes") if experiment.notes else ""
     )
-    shown = table("Options of the recipe in which the arms differ", ("option", *names), rows) if rows else ""
+    shown = (
+        table("Options of the recipe in which the arms differ", ("option", *names), rows, whole=True) if rows else ""
+    )
     return join(shown, notes)
 
 
@@ -311,6 +316,9 @@ def _reading(comparison: Comparison) -> Html:
         "Bits per byte": f"""How many bits the model needs for a byte of text that it was not trained on: fewer are
             better, and models with different tokenizers can be compared. Gain is how many fewer for {target}, loss how
             many more for {source}.""",
+        "In-context learning": """Whether the model still learns from examples in its prompt, as the base did. Probes
+            ask for it without any language: to copy letters that it has just seen, to find the rule by which one of
+            several numbers is chosen (Copain). It is lost before anything else shows the damage.""",
         "The rule": f"""Fixed before anything was measured: of the arms that cost {source} at most {limit} bits per
             byte, and whose score on no probe of in-context learning has clearly fallen by more than {fall}, the one
             that gains most; where the data do not tell gains apart, the one of them that costs least. What is compared

@@ -85,7 +85,8 @@ def signed(value: float, digits: int = 3) -> str:
 
 
 def _number(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}".replace("-", "−")
+    text = f"{value:.{digits}f}"
+    return text.removeprefix("-") if not float(text) else text.replace("-", "−")
 
 
 def _named(arm: str | None) -> str:
@@ -116,7 +117,7 @@ def _gains_and_costs(verdict: Verdict, chosen: Standing) -> Iterator[str]:
     limit = signed(verdict.rules.max_source_rise, 2)
     yield (
         f"{_named(chosen.arm)} makes {target} text cheaper than the base model does, by {with_interval(chosen.gain)} "
-        f"bits per byte; {source} text changes by {with_interval(chosen.loss, sign=True)}, of which {limit} is allowed."
+        f"bits per byte; {source} text changes by {with_interval(chosen.loss, sign=True)}, and {limit} is allowed."
     )
     if chosen.loss.high > verdict.rules.max_source_rise:
         yield f"Whether it keeps within that limit is not settled: the interval reaches {signed(chosen.loss.high)}."

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lingraft.errors import RunFolderError
+from lingraft.measurement import Measurement, write_measurements
 from lingraft.report.page import render_page, write_report
 from lingraft.report.reading import read_record
 
@@ -218,3 +219,24 @@ def test_notes_that_hold_for_all_runs_are_said_once(finished_run: Path, other_ru
     outline = Outline(render_page([read_record(run) for run in (finished_run, other_run, unfinished_run)]))
     assert outline.text.count("Bits per byte: how many bits") == 1
     assert "unfinished: The run is not finished: 5.12k of 102k tokens." in outline.text
+
+
+def test_what_a_stage_took_holds_its_measuring(finished_run: Path, tmp_path: Path) -> None:
+    """70 s in a stage, 24 of them measuring: 70 in all, not 94."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    shutil.copy(finished_run / "recipe.yaml", folder)
+    rows = [Measurement("embeddings-only", 1, f"seconds/{name}", value) for name, value in
+            (("measuring", 24.0), ("stage", 70.0))]  # fmt: skip
+    write_measurements(folder / "measurements.jsonl", rows)
+    text = Outline(render_page([read_record(folder)])).text
+    cost = text[text.index("Seconds by phase") :][:200]
+    assert "of these, measuring24.0" in cost
+    assert "all phases70.0" in cost
+
+
+def test_what_the_model_writes_is_told_in_words(everything_run: Path) -> None:
+    """O-56: the share of output in the target language, for beginnings of documents and for questions."""
+    text = Outline(render_page([read_record(everything_run)])).text
+    for style in ("beginnings of documents", "questions"):
+        assert f"{style}: answers in the target language" in text

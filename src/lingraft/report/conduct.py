@@ -19,6 +19,10 @@ __all__ = ["alarm_name", "alarms_in", "checks_of", "tasks_of"]
 
 _TASK_SCORES = ("acc", "acc_norm", "acc_bytes", "exact_match", "accuracy", "f1")
 _ALARMS_SHOWN = 50
+_ABOUT_WRITING = (
+    "The model was given beginnings of held-out documents to go on with, and plain questions in the target language. "
+    "A base model often answers in the language that it knows best; an adapted one should not."
+)
 _MOMENTS = 3
 
 
@@ -45,7 +49,8 @@ def checks_of(records: Sequence[RunRecord], figures: Figures) -> Html:
         return Html("")
     charts = _charts(records, "generation/.*", ("target_share", "in_target", "repetition"))
     silent = "" if alarms else element("p", "No alarm was raised in training.")
-    return join(alarms, silent, figures.grid(charts), wrote)
+    about = element("p", _ABOUT_WRITING) if wrote else ""
+    return join(alarms, silent, about, figures.grid(charts), wrote)
 
 
 def _charts(records: Sequence[RunRecord], pattern: str, scores: Sequence[str]) -> list[Chart]:

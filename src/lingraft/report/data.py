@@ -14,6 +14,7 @@ __all__ = ["data_of"]
 
 _SAMPLES_SHOWN = 3
 _WARNINGS_SHOWN = 20
+_HASH_SHOWN = 16
 
 
 def data_of(record: RunRecord) -> Html:
@@ -65,7 +66,11 @@ def _warnings(report: Mapping[str, Any]) -> Html:
 
 def _corpus(name: str, report: Mapping[str, Any]) -> Html:
     """Show a data report whatever its keys: plain values in a list, the rest in tables or folded away."""
-    plain = {k.replace("_", " "): v for k, v in report.items() if isinstance(v, str | int | float)}
+    plain = {
+        k.replace("_", " "): v[:_HASH_SHOWN] if k.endswith("sha256") and isinstance(v, str) else v
+        for k, v in report.items()
+        if isinstance(v, str | int | float)
+    }
     nested = {k: v for k, v in report.items() if isinstance(v, Mapping | list) and v and k != "warnings"}
     parts = [_nested(f"{name}: {key.replace('_', ' ')}", value) for key, value in nested.items()]
     return element(

@@ -21,9 +21,10 @@ __all__ = ["evidence_sections", "summary_of"]
 _MARKS = {Verdict.USE: "✓", Verdict.CARE: "!", Verdict.DO_NOT_USE: "✕", Verdict.TOO_EARLY: "…"}
 _SIGNS = {State.GOOD: "✓", State.BAD: "✕", State.UNCLEAR: "?", State.MISSING: "—", State.NEUTRAL: "·"}
 _HEADLINE_METRICS = (
-    "bits_per_byte|bits_per_byte/.*|probe/random_copy/.*|probe/copain/(exact_match|validity|element_picker)|"
-    "fertility|tokens_per_byte|segmentation_drift|new_token_mass|shift/mean_l2"
+    "bits_per_byte|bits_per_byte/difference|probe/random_copy/accuracy|probe/copain/(exact_match|element_picker)|"
+    "fertility|segmentation_drift|shift/mean_l2"
 )
+_OF_AVERAGED = f"{_HEADLINE_METRICS}|bits_per_byte/.*|probe/random_copy/.*|probe/copain/validity"
 
 
 def summary_of(record: RunRecord) -> Summary | None:
@@ -65,7 +66,12 @@ def _drift(records: Sequence[RunRecord], figures: Figures) -> Html:
     charts = [*shift_charts(records), *layer_charts(records), *drift_charts(records)]
     mean = "shift/mean_l2|shift/mean_relative_l2|drift/[^/]+|drift/cka/[^/]+"
     each = measured_table(records, "drift/(layer/.*|cka/[^/]+/.*)", "Drift layer by layer")
+    about = (
+        "How far training has moved the weights, relative to their own size, and how much of what the base computes "
+        "has changed with them. A large move is no fault by itself: read it beside what was lost."
+    )
     return join(
+        element("p", about),
         _charts(figures, charts),
         side_by_side(records, _shift),
         measured_table(records, mean, "How far the model has come from the base", quiet=True),
@@ -83,7 +89,7 @@ def _averaged(records: Sequence[RunRecord]) -> Html:
         "Besides the raw weights (model) averaged ones were kept (model-averaged). All else on this page is about the "
         "raw weights; last in training, the averaged ones gave:",
     )
-    return join(told, measured_table(averaged, _HEADLINE_METRICS, "The same of the averaged weights"))
+    return join(told, measured_table(averaged, _OF_AVERAGED, "The same of the averaged weights"))
 
 
 def _interpolation(record: RunRecord) -> Html:

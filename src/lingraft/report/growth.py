@@ -1,5 +1,6 @@
 """How the vocabulary grew: the fertility curve, what the base does to target text, what gave way, and the checks."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -272,7 +273,8 @@ def _rank(gate: Mapping[str, Any]) -> int:
 
 def _gate(gate: Mapping[str, Any]) -> tuple[str, ...]:
     name, expected, found = (clipped(text_of(gate.get(key)), 200) for key in ("name", "expected", "found"))
-    return name or "unnamed", _result(gate), expected, found, _evidence(gate.get("evidence"))
+    # T5 and its like number the checks in the source; a reader has no use for them.
+    return re.sub(r"^T\d+ ", "", name) or "unnamed", _result(gate), expected, found, _evidence(gate.get("evidence"))
 
 
 def _result(gate: Mapping[str, Any]) -> Html:

@@ -104,7 +104,28 @@ _LISTED = (
     Metric("bits_per_byte/lossy_documents", "documents left out as not reversible", "count"),
     Metric("bits_per_byte/(.+)", "bits per byte: {0}", better="lower"),
 )
-_METRICS = tuple(replace(metric, place=place) for place, metric in enumerate(_LISTED))
+_STYLES = {
+    "base": "beginnings of documents",
+    "question": "questions",
+    "reference": "true text, as a check of the judge",
+}
+_WRITTEN = {
+    "script_share": ("answers in the script of the target language", "percent", ""),
+    "identified_share": ("answers that the language identifier takes for the target language", "percent", "higher"),
+    "target_share": ("answers in the target language", "percent", "higher"),
+    "source_share": ("answers in the source language", "percent", "lower"),
+    "repetition": ("sequences of four tokens that have stood before", "percent", "lower"),
+    "loops": ("answers that end in a loop", "percent", "lower"),
+    "empty": ("answers that are empty", "percent", "lower"),
+    "new_token_share": ("new tokens among all that were written", "percent", ""),
+    "distinct_new_tokens": ("different new tokens that were written", "count", ""),
+}
+_GENERATION = tuple(
+    Metric(f"generation/{style}/{name}", f"{about}: {words}", unit, better)
+    for style, about in _STYLES.items()
+    for name, (words, unit, better) in _WRITTEN.items()
+)
+_METRICS = tuple(replace(metric, place=place) for place, metric in enumerate((*_LISTED, *_GENERATION)))
 
 # By the last part of a name that is not listed: what kind of number it is.
 _KINDS = (

@@ -21,7 +21,7 @@ from lingraft.report.rows import curve, first_at, format_change, format_value, l
 __all__ = ["probes_of"]
 
 _HEADLINES = ("exact_match", "accuracy", "auc", "choice_accuracy", "token_accuracy", "icl_gain")
-_OVERVIEW = f"probe/[^/]+/({'|'.join(_HEADLINES)}|validity)"
+_OVERVIEW = f"probe/[^/]+/({'|'.join(_HEADLINES)}|validity|nll|nll_drop)"
 _GATE = re.compile(r"probe/([^/]+)/prompts_tokenised_differently")
 _CHANCE = re.compile(r"(.*/)?(chance|element_picker|baseline/[^/]+)")
 _SHOTS = re.compile(r"(?:k|shots)?[-_=]?([0-9]{1,4})(?:[-_]?shots?)?")

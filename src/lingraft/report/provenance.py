@@ -32,6 +32,11 @@ _COUNTS = {
     "num_new": "new tokens",
     "num_rows": "rows of the matrices",
 }
+_WITHIN_STAGES = {
+    "stage": "training stages",
+    "measuring": "of these, measuring",
+    "tasks": "of these, downstream tasks",
+}
 _TOKENS_SHOWN = 60
 _SAMPLES_SHOWN = 20
 _CLIP = 600
@@ -94,7 +99,7 @@ def _samples(record: RunRecord) -> Html:
     about = element(
         "p",
         "The same prompt, continued by the base model and by the adapted model. The prompts are the "
-        "recipe's; none was picked afterwards.",
+        "recipe's; none was picked afterwards. Empty lines at the beginning are left out.",
     )
     return join(about, [_sample(sample) for sample in record.samples[:_SAMPLES_SHOWN]], note)
 
@@ -104,10 +109,8 @@ def _sample(sample: Mapping[str, Any]) -> Html:
         "p", element("b", "Prompt "), isolated(clipped(str(sample.get("prompt", "")), _CLIP)), class_="prompt"
     )
     sides = (("base", "Base model"), ("adapted", "Adapted model"))
-    halves = (
-        element("div", element("h4", title), isolated(clipped(str(sample.get(key, "—")), _CLIP), "p", class_="said"))
-        for key, title in sides
-    )
+    texts = ((title, clipped(str(sample.get(key, "—")).strip("\n"), _CLIP)) for key, title in sides)
+    halves = (element("div", element("h4", title), isolated(text, "p", class_="said")) for title, text in texts)
     return element("article", prompt, element("div", halves, class_="halves"), class_="sample")
 
 
@@ -116,8 +119,11 @@ def _cost(record: RunRecord) -> Html:
     for row in record.rows:
         if row.name.startswith("seconds/"):
             rows[row.name.removeprefix("seconds/")] = rows.get(row.name.removeprefix("seconds/"), 0) + row.value
-    phases = [(phase.replace("_", " "), f"{seconds:,.1f}") for phase, seconds in rows.items()]
-    phases += [("all phases", f"{sum(rows.values()):,.1f}")] if rows else []
+    # The time of a stage holds what was measured in it.
+    within = _WITHIN_STAGES if "stage" in rows else {}
+    phases = [(within.get(phase, phase.replace("_", " ")), f"{seconds:,.1f}") for phase, seconds in rows.items()]
+    whole = sum(seconds for phase, seconds in rows.items() if phase == "stage" or phase not in within)
+    phases += [("all phases", f"{whole:,.1f}")] if rows else []
     speed = last_trained(record.rows, "tokens_per_second")
     return join(
         table("Seconds by phase", ("phase", "seconds"), phases) if phases else nothing("No times are recorded."),

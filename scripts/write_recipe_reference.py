@@ -241,6 +241,7 @@ _MEANINGS = {
     "interpolate.export": "Whether to publish the best as `model-interpolated`.",
     "measure.at": "Points of each stage, as fractions; the end is always one.",
     "measure.bits_per_byte": "Languages to measure; all that have a corpus if not said.",
+    "measure.checkpoint_rule": "Which weights of the run's end comparisons take: raw, averaged, or both as arms.",
     "measure.validation_bytes": "Held-out text per language.",
     "measure.segment_bytes": "Longest piece that is scored by itself.",
     "measure.tasks": "Downstream tasks, by name; they need the extra `eval`.",

@@ -316,3 +316,12 @@ def test_probes_may_be_named_by_a_set(file: Path) -> None:
     )
     with pytest.raises(RecipeError, match=r"measure\.probes: .*no set of probes 'ful', did you mean 'full'"):
         load_recipe(file, ["measure.probes=ful"])
+
+
+def test_a_rule_needs_the_weights_that_it_names(file: Path) -> None:
+    """No rule names weights that a run does not keep: averaged ones need an average beside, a best moment there is not."""
+    for override in ("measure.checkpoint_rule=averaged", "measure.checkpoint_rule=best"):
+        with pytest.raises(RecipeError, match=r"measure\.checkpoint_rule"):
+            load_recipe(file, overrides=[override])
+    kept = ["measure.checkpoint_rule=averaged", "stages.1.ema={kind: shadow}"]
+    assert load_recipe(file, overrides=kept).measure.checkpoint_rule == "averaged"

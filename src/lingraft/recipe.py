@@ -219,6 +219,7 @@ class Recipe(Part):
         self._refuse_handing_over_nothing()
         self._refuse_repeated_stage_names()
         self._refuse_unmeasurable_languages()
+        self._refuse_rule_without_weights()
         return self
 
     def _refuse_stages_without_new_tokens(self) -> None:
@@ -256,6 +257,14 @@ class Recipe(Part):
                     f"{stage.name!r} is taken; names must differ (base, expanded, bakeoff and interpolated are ours)",
                 )
             seen[stage.name] = index
+
+    def _refuse_rule_without_weights(self) -> None:
+        ema = self.stages[-1].ema
+        if self.measure.checkpoint_rule == "averaged" and not (ema and ema.is_beside):
+            raise _at(
+                ("measure", "checkpoint_rule"),
+                "averaged needs an average that the last stage keeps beside its weights (ema.kind shadow or uniform)",
+            )
 
     def _refuse_unmeasurable_languages(self) -> None:
         spoken = {self.language_of(name) for name in self.single_language_corpora()}

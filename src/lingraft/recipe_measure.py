@@ -74,10 +74,16 @@ class Measure(Part):
     ``stages``, or at all ``points``. The perplexity of their answers, on ``label_items`` of each, is measured at every
     point: in-context learning is lost there before anything else shows it. ``probes`` is a list, or the name of a set:
     ``short``, a few items for small machines, or ``full``, every probe with all of its items.
+
+    ``checkpoint_rule`` states, before anything is known, which weights comparisons take: ``last``, the raw ones of the
+    run's end; ``averaged``, those of the average that the last stage keeps beside them; or ``both``, each as an arm of
+    its own. No rule picks the best of several moments: a run keeps the weights of its stages' ends alone, and a best
+    moment picked on held-out text is no measurement on held-out text any more.
     """
 
     at: tuple[Fraction, ...] = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
     bits_per_byte: tuple[LanguageCode, ...] | None = None
+    checkpoint_rule: Literal["last", "averaged", "both"] = "both"
     validation_bytes: Annotated[int, Field(ge=1000)] = 200_000
     segment_bytes: Annotated[int, Field(ge=64)] = 2048
     windows: Windows = Windows()

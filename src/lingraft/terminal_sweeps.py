@@ -71,6 +71,7 @@ def show_states(states: Sequence["ArmState"], console: Console) -> None:
 
 def show_comparison(comparison: "Comparison", console: Console) -> None:
     """Print every arm's change from the base, its differences from the first arm, what is refused, and the verdict."""
+    from lingraft.report.comparison import rules_in_words
     from lingraft.report.recommendation import with_interval
 
     verdict = comparison.verdict
@@ -100,6 +101,7 @@ def show_comparison(comparison: "Comparison", console: Console) -> None:
         console.print(f"not compared: {plain(names)}: {plain(refused.reason)}", highlight=False)
     for name, reason in comparison.experiment.left_out.items():
         console.print(f"left out: {plain(name)}: {plain(reason)}", highlight=False)
+    console.print(plain(f"Compared is each run's end. {rules_in_words(comparison.experiment)}"), highlight=False)
     for note in comparison.experiment.notes:
         console.print(plain(note), highlight=False)
     _say(comparison.recommendation.headline, comparison.recommendation.reasons, console)

@@ -11,7 +11,13 @@ from lingraft.errors import MeasurementError, RunFolderError
 from lingraft.item_records import ItemRecord, write_items
 from lingraft.measure.verdict import Rules
 from lingraft.report import write_report
-from lingraft.report.comparison import compare_runs, comparison_json, write_comparison, write_comparison_json
+from lingraft.report.comparison import (
+    compare_runs,
+    comparison_json,
+    rules_in_words,
+    write_comparison,
+    write_comparison_json,
+)
 from lingraft.report.contenders import read_experiment
 from lingraft.report.pareto import pareto_chart
 
@@ -85,6 +91,40 @@ def test_the_same_recipe_run_twice_is_no_second_seed(write: Write) -> None:
 def test_averaged_weights_are_an_arm_of_their_own(write: Write) -> None:
     found = read_experiment([write("a", averaged=1.4), write("b", stage={"mix": {"eu": 1.0}})])
     assert [arm.name for arm in found.arms] == ["a", "a, averaged weights", "b"]
+
+
+SHADOW = {"ema": {"kind": "shadow"}}
+
+
+def test_the_recipe_states_which_weights_are_compared(write: Write) -> None:
+    """`last` leaves averaged weights out, `averaged` raw ones; nothing picks the better of the two afterwards."""
+    folders = [
+        write(rule, averaged=1.4, stage=SHADOW, measure={"checkpoint_rule": rule})
+        for rule in ("last", "averaged", "both")
+    ]  # fmt: skip
+    found = compare_runs(folders)
+    assert [arm.name for arm in found.experiment.arms] == [
+        "last", "averaged, averaged weights", "both", "both, averaged weights"]  # fmt: skip
+    assert found.experiment.runs["averaged, averaged weights"][0].name == "averaged"
+    assert comparison_json(found)["checkpoint_rules"]["last"] == "last"
+    assert "not stated alike in all recipes" in rules_in_words(found.experiment)
+    assert any("measure.checkpoint_rule): last last, averaged averaged" in note for note in found.experiment.notes)
+
+
+def test_a_rule_that_all_recipes_state_is_said_once(write: Write, tmp_path: Path) -> None:
+    last = {"checkpoint_rule": "last"}
+    folders = [write("a", averaged=1.4, measure=last), write("b", measure=last, stage={"mix": {"eu": 1.0}})]
+    found = compare_runs(folders)
+    assert [arm.name for arm in found.experiment.arms] == ["a", "b"]
+    assert not any("rule" in note for note in found.experiment.notes)
+    page = write_comparison(found, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "stated beforehand, in all recipes alike: the raw ones." in page
+
+
+def test_a_run_without_the_weights_of_its_rule_is_left_out(write: Write) -> None:
+    averaged = {"stage": SHADOW, "measure": {"checkpoint_rule": "averaged"}}
+    found = read_experiment([write("a"), write("b", stage={"mix": {"eu": 1.0}}), write("c", **averaged)])
+    assert "no averaged weights were measured" in found.left_out["c"]
 
 
 def test_what_is_no_finished_run_is_left_out_by_name_and_reason(write: Write) -> None:

@@ -50,6 +50,7 @@ _CHANGEABLE = ("mix", "data", "alarm")
 _BEFORE = ("corpora", "base", "vocabulary", "tokens", "bakeoff", "embeddings", "measure-base", "measure-expanded")
 _AFTER = ("export", "samples", "report")
 _PROMPTS_PER_LANGUAGE = 2
+_NOT_OF_THE_START = {"at", "samples", "sample_tokens", "alarm", "checkpoint_rule"}
 
 
 def step_names(recipe: Recipe) -> tuple[str, ...]:
@@ -211,7 +212,7 @@ def _measure_start(
         "weights": base.base_sha256,
         "embeddings": embeddings,
         "tokenizers": [evaluator.expansion.old.sha256, evaluator.expansion.new.sha256],
-        "measure": recipe.measure.model_dump(mode="json", exclude={"at", "samples", "sample_tokens", "alarm"}),
+        "measure": recipe.measure.model_dump(mode="json", exclude=_NOT_OF_THE_START),
         "tasks": tasks_digest(recipe),
         "probe_files": probe_files(recipe),
         "precision": recipe.precision,

@@ -25,6 +25,7 @@ __all__ = [
     "comparison_json",
     "comparison_of",
     "comparison_sections",
+    "rules_in_words",
     "write_comparison",
     "write_comparison_json",
 ]
@@ -147,7 +148,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
     return {
         "recommendation": asdict(comparison.recommendation),
         "rules": asdict(verdict.rules),
-        "checkpoint": "last",
+        "checkpoint_rules": comparison.experiment.rules,
         "chosen": verdict.chosen,
         "tied": list(verdict.tied),
         "arms": [_standing_json(standing) for standing in verdict.standings],
@@ -322,7 +323,7 @@ def _reading(comparison: Comparison) -> Html:
         "The rule": f"""Fixed before anything was measured: of the arms that cost {source} at most {limit} bits per
             byte, and whose score on no probe of in-context learning has clearly fallen by more than {fall}, the one
             that gains most; where the data do not tell gains apart, the one of them that costs least. What is compared
-            is each run's end, never its best moment.""",
+            is each run's end, never its best moment. {rules_in_words(comparison.experiment)}""",
         "Told apart": """Both arms answered the same items. Right and wrong answers: McNemar's exact test; else 10,000
             resamples of the differences, documents or passages drawn as wholes, each task by itself. With many
             comparisons some look good by chance: p by Holm's rule is corrected for all in the table, and below 0.05
@@ -331,6 +332,22 @@ def _reading(comparison: Comparison) -> Html:
             there unseen.""",
     }
     return join(element("p", element("strong", f"{name}. "), " ".join(text.split())) for name, text in told.items())
+
+
+def rules_in_words(experiment: Experiment) -> str:
+    """Return which weights are compared, as the recipes state it, and whether they state the same."""
+    found = dict.fromkeys(experiment.rules.values())
+    if len(found) == 1:
+        return f"Which weights of it was stated beforehand, in all recipes alike: {_WEIGHTS[next(iter(found))]}."
+    listed = "; ".join(f"{name}: {_WEIGHTS[rule]}" for name, rule in experiment.rules.items())
+    return f"Which weights of it is not stated alike in all recipes, so the arms were not chosen by one rule: {listed}."
+
+
+_WEIGHTS = {
+    "last": "the raw ones",
+    "averaged": "the averaged ones",
+    "both": "the raw ones and, where averaged ones are kept, those as an arm of their own",
+}
 
 
 def write_comparison_json(comparison: Comparison, to: Path) -> Path:

@@ -53,7 +53,8 @@ class Experiment:
     Attributes:
         source: the source language of all.
         target: the target language of all.
-        arms: in the order in which their first runs were given; averaged weights are an arm of their own.
+        arms: in the order in which their first runs were given; which weights of a run are arms says its recipe's
+            ``measure.checkpoint_rule``.
         runs: arm → its runs.
         settings: recipe path → arm → its value, for what the arms do not share.
         left_out: run → why it takes no part.
@@ -67,6 +68,11 @@ class Experiment:
     settings: Mapping[str, Mapping[str, str]]
     left_out: Mapping[str, str]
     notes: tuple[str, ...]
+
+    @property
+    def rules(self) -> dict[str, str]:
+        """Arm → the rule, stated in its recipe, by which its weights take part."""
+        return {arm.name: self.runs[arm.name][0].recipe.measure.checkpoint_rule for arm in self.arms}
 
     @property
     def has_one_seed(self) -> bool:
@@ -95,10 +101,13 @@ def read_experiment(folders: Sequence[Path]) -> Experiment:
     _refuse_other_languages(contenders)
     grouped = _grouped(contenders)
     runs = {name: tuple(group) for name, group in grouped.items()}
-    arms, whose = [], dict(runs)
+    arms, whose = [], {}
     for name, group in runs.items():
-        arms.append(_arm(name, group, averaged=False))
-        if all(any(item.averaged for item in run.items) for run in group):
+        rule = group[0].recipe.measure.checkpoint_rule
+        if rule != "averaged":
+            arms.append(_arm(name, group, averaged=False))
+            whose[name] = group
+        if rule != "last" and all(any(item.averaged for item in run.items) for run in group):
             averaged = _arm(f"{name}, averaged weights", group, averaged=True)
             arms.append(averaged)
             whose[averaged.name] = group
@@ -128,6 +137,8 @@ def _read(name: str, folder: Path) -> Contender:
         items = tuple(run.items())
     except MeasurementError as error:
         raise _UnfinishedError(f"its items cannot be read: {error}") from error
+    if recipe.measure.checkpoint_rule == "averaged" and not any(item.averaged for item in items):
+        raise _UnfinishedError("measure.checkpoint_rule is averaged, and no averaged weights were measured")
     if not items:
         raise _UnfinishedError("it has no items.jsonl: it was run before items were kept, and must be run anew")
     path = run.path("vocabulary", "tokenizer.json")
@@ -225,6 +236,10 @@ def _notes(contenders: Sequence[Contender]) -> list[str]:
         ("base model", {one.name: one.recipe.base_model for one in contenders}),
         ("precision", {one.name: one.recipe.precision for one in contenders}),
         ("tokenizer", {one.name: one.tokenizer[:8] or "unknown" for one in contenders}),
+        (
+            "the rule of which weights are compared (measure.checkpoint_rule)",
+            {one.name: one.recipe.measure.checkpoint_rule for one in contenders},
+        ),
         ("training tokens", {one.name: f"{one.recipe.total_tokens:,}" for one in contenders}),
     ):
         if len(set(told.values())) > 1:

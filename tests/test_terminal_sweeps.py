@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from lingraft.cli import main
+from lingraft.model import export
 from lingraft.pipeline import sweeping
 
 RECIPE = """
@@ -75,6 +76,8 @@ def swept(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
 
     with pytest.MonkeyPatch().context() as patch:
         patch.setattr(sweeping, "adapt", attempt)
+        # That another process loads an exported model is tested with whole runs.
+        patch.setattr(export, "_load_elsewhere", lambda *_: {})
         return folder, lingraft("sweep", recipe, *ARMS, "--to", folder)
 
 

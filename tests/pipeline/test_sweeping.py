@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from lingraft.errors import CorpusError, InterruptedRunError, LingraftError, RecipeError, RunFolderError, TrainingError
+from lingraft.model import export
+from lingraft.pipeline import adapt as adapting
 from lingraft.pipeline import sweeping
 from lingraft.pipeline.adapt import adapt
 from lingraft.pipeline.arms import Sweep, read_sweep
@@ -53,7 +55,16 @@ def _weights(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((folder / "model").glob("*.safetensors"))}
 
 
-def test_arms_share_what_is_the_same_and_come_out_as_they_would_alone(sweep: Sweep, tmp_path: Path) -> None:
+@pytest.fixture
+def in_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what whole runs are tested for elsewhere: that another process loads the model, and the page."""
+    monkeypatch.setattr(export, "_load_elsewhere", lambda *_: {})
+    monkeypatch.setattr(adapting, "write_report", lambda *_: None)
+
+
+def test_arms_share_what_is_the_same_and_come_out_as_they_would_alone(
+    sweep: Sweep, tmp_path: Path, in_short: None
+) -> None:
     folder = tmp_path / "sweep"
     sweep = replace(sweep, arms=sweep.arms[:2])
     states = run_sweep(sweep, folder)

@@ -27,6 +27,7 @@ __all__ = [
 # Marks, embeddings, overrides and isolates: legal text, but they reorder what stands around them.
 _BIDI_CONTROLS = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
 _INVISIBLE = {0x00AD, 0x200B, 0x2028, 0x2029, 0x2060, 0xFEFF}
+_PLAIN = re.compile(r"[ -~]*")
 _USERINFO = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s@]+@")
 _SECRET = re.compile(r"\b(?:hf|sk|ghp|gho|glpat|xox[abp])[_-][A-Za-z0-9_-]{16,}")
 _MARKDOWN = re.compile(r"([\\`*_\[\]#|~$])")
@@ -48,6 +49,8 @@ def visible(text: str, keep: str = "\n\t") -> str:
         text: anything, lone surrogates included.
         keep: control characters that stay, by default newline and tab.
     """
+    if _PLAIN.fullmatch(text):
+        return text
     return "".join(c if c in keep else _visible_character(c) for c in text)
 
 

@@ -56,7 +56,7 @@ def test_ladder_generation_and_alarms_are_summed_up(everything: Path) -> None:
     lines = lines_of(card)
     assert lines["position: area over log₂ of demonstrations"][2:] == ["−5.0 points", "300"]
     assert "position: gain by true demonstrations over exchanged ones" in lines
-    assert lines["question: share of output in the target language, behind questions"][:2] == ["10.0 %", "70.0 %"]
+    assert lines["questions: answers in the target language"][:2] == ["10.0 %", "70.0 %"]
     assert (
         "- forgetting: source text costs this much more (first in stage continued-pretraining after 61.4k tokens; "
         "2 times, largest 0.08)" in card

@@ -34,7 +34,7 @@ def results(record: RunRecord) -> str:
     for heading, body in (
         ("Downstream tasks", f"{tasks}\n\n{_conditions(record, told)}" if tasks else ""),
         ("In-context learning, by the ladder of demonstrations", _of(record, _LADDER)),
-        ("What it writes on its own", _of(record, _WRITTEN, _prompted)),
+        ("What it writes on its own", _of(record, _WRITTEN)),
     ):
         if body:
             parts.append(f"### {heading}\n\n{body}")
@@ -118,11 +118,6 @@ def _asked(line: MeasuredRow, told: Mapping[str, Mapping[str, Any]]) -> str:
         [f"guessing {format_value(chance, 'percent')}"] if isinstance(chance, float) and score.startswith("acc") else []
     )
     return f" ({', '.join(words)})"
-
-
-def _prompted(line: MeasuredRow) -> str:
-    style = line.name.split("/")[1]
-    return {"base": ", behind beginnings of documents", "question": ", behind questions"}.get(style, "")
 
 
 def _conditions(record: RunRecord, told: Mapping[str, Mapping[str, Any]]) -> str:

@@ -188,7 +188,7 @@ def _arms(comparison: Comparison) -> Html:
         "arm",
         f"{target}: gain",
         f"{source}: loss",
-        *(f"{in_words(probe)}: change" for probe in probes),
+        *(f"change in {in_words(probe)}" for probe in probes),
         "runs",
         "",
     ]
@@ -318,8 +318,8 @@ def _reading(comparison: Comparison) -> Html:
             better, and models with different tokenizers can be compared. Gain is how many fewer for {target}, loss how
             many more for {source}.""",
         "In-context learning": """Whether the model still learns from examples in its prompt, as the base did. Probes
-            ask for it without any language: to copy letters that it has just seen, to find the rule by which one of
-            several numbers is chosen (Copain). It is lost before anything else shows the damage.""",
+            ask for it without any language: to repeat random tokens that it has just seen, to find the rule by which
+            one of several numbers is chosen (Copain). It can be lost before text gets any dearer.""",
         "The rule": f"""Fixed before anything was measured: of the arms that cost {source} at most {limit} bits per
             byte, and whose score on no probe of in-context learning has clearly fallen by more than {fall}, the one
             that gains most; where the data do not tell gains apart, the one of them that costs least. What is compared

@@ -18,6 +18,7 @@ _LAYER = re.compile(r"shift/layer/([0-9]{1,5})/([^/]+)/relative_l2")
 _CKA = re.compile(r"drift/cka/([^/]+)/layer/([0-9]{1,5})")
 # More cells than this hold no legible number; the value is on hover and in the table then.
 _WRITTEN = 80
+_LIKE_ENOUGH = 0.95
 
 
 def layer_charts(records: Sequence[RunRecord]) -> list[Chart]:
@@ -89,6 +90,8 @@ def drift_charts(records: Sequence[RunRecord]) -> list[Chart]:
         )
         for name, language in names
     ]
+    for chart in over_tokens:
+        chart.figure.update_yaxes(rangemode="tozero")
     by_layer = [_cka_chart(records, text) for text in ("source", "copy")]
     return [chart for chart in (*over_tokens, *by_layer) if chart.rows]
 
@@ -108,6 +111,9 @@ def _cka_chart(records: Sequence[RunRecord], text: str) -> Chart:
             figure.add_trace(_cka_trace(label, found, style))
     figure.update_layout(showlegend=len(records) > 1)
     figure.update_xaxes(title_text="behind this layer")
+    # So that a model that is still the base's own is a level line, not a picture of rounding.
+    lowest = min((low for trace in figure.data for low in trace.y), default=1.0)
+    figure.update_yaxes(range=[min(_LIKE_ENOUGH, lowest - 0.02), 1.005])
     kind = {"source": "source text", "copy": "random copies"}[text]
     caption = "1: the hidden states are the base model's, up to rotation and scale; lower means they were rebuilt."
     title = f"Likeness of hidden states to the base model's, on {kind}"

@@ -250,7 +250,9 @@ def _facts(moment: Moment) -> Html:
     if moment.tokens_per_second and moment.state == "working":
         facts.append(f"{moment.tokens_per_second:,.0f} tokens a second")
     if moment.seconds_left and moment.state == "working":
-        facts.append(f"about {format_duration(moment.seconds_left)} of training left in this stage, measuring apart")
+        facts.append(
+            f"about {format_duration(moment.seconds_left)} of training left in this stage; measuring comes on top"
+        )
     if moment.quiet_for is not None:
         facts.append(f"last change {format_duration(moment.quiet_for)} ago")
     return element("p", " · ".join(facts), class_="facts")

@@ -133,11 +133,11 @@ def _gains_and_costs(verdict: Verdict, chosen: Standing) -> Iterator[str]:
 def _ties(verdict: Verdict, rivals: Sequence[str]) -> Iterator[str]:
     for one in verdict.gains:
         if not one.is_told:
+            found = f" A difference of {one.detectable:.3f} would have been found in 8 of 10 tries."
             yield (
                 f"Gain in {language_name(verdict.target)}: {_named(one.second)} minus {_named(one.first)} is "
-                f"{_cheaper(one)} (p {_p(one.adjusted)} by Holm's rule): not told apart. A difference of "
-                f"{one.detectable:.3f} would have been found in 8 of 10 tries."
-            )
+                f"{_cheaper(one)} (p {_p(one.adjusted)} by Holm's rule): not told apart."
+            ) + (found if one.detectable else "")
     for one in verdict.losses:
         told = "which the data tell apart" if one.is_told else "which may be chance as well"
         yield (

@@ -33,6 +33,14 @@ def test_nothing_at_all_has_not_moved() -> None:
     assert (shift.relative_l2, shift.cosine) == (0, 1)
 
 
+@pytest.mark.parametrize(("then", "now"), [(0.0, 1.0), (1.0, 0.0)])
+def test_a_kind_of_which_one_side_is_nothing_has_no_direction_in_common(then: float, now: float) -> None:
+    """As of single rows: the cosine with a vector of zeros is 0, unless both are."""
+    shift = KindShift()
+    shift.add(torch.full((2,), then), torch.full((2,), now))
+    assert (shift.relative_l2, shift.cosine) == (then, 0)
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_model_that_did_not_move(tied: bool, tied_folder: Path, untied_folder: Path) -> None:
     found = shifted(tied_folder if tied else untied_folder)
@@ -122,6 +130,16 @@ def test_layers_add_up_to_their_kind(tied_folder: Path) -> None:
 def test_every_tensor_weighs_the_same_in_the_relative_mean(tied_folder: Path) -> None:
     """The last norm doubles, ‖θ − θ₀‖ = ‖θ₀‖; it is one of 20 tensors."""
     assert shifted(tied_folder, "model.norm.weight").mean_relative_l2 == pytest.approx(1 / 20)
+
+
+def test_a_tensor_that_began_as_nothing_takes_no_part_in_the_relative_mean(tied_folder: Path, tmp_path: Path) -> None:
+    """Of 20 tensors one was 0, and has no length to be held against; of the other 19 the last norm doubled."""
+    model = load_model(tied_folder)
+    model.get_parameter("model.layers.0.mlp.down_proj.weight").data.zero_()
+    model.save_pretrained(tmp_path)
+    model.get_parameter("model.layers.0.mlp.down_proj.weight").data += 1
+    model.get_parameter("model.norm.weight").data += 1
+    assert measure_shift(model, tmp_path, new_ids=NEW, num_ids=410).mean_relative_l2 == pytest.approx(1 / 19)
 
 
 def test_rows_have_cosines_of_their_own() -> None:

@@ -46,6 +46,30 @@ def test_from_nothing_there_is_no_ratio() -> None:
     assert matrix_spectrum(torch.zeros(3, 3), torch.eye(3)).ratio == 0
 
 
+@pytest.mark.parametrize("wide", [False, True])
+def test_directions_of_no_size_are_no_intruders(wide: bool) -> None:
+    """W = W₀ = diag(2, 1, 0, 0) over a row of zeros: two directions there are, and both are the base's."""
+    matrix = torch.zeros(5, 4)
+    matrix[0, 0], matrix[1, 1] = 2, 1
+    matrix = matrix.T if wide else matrix
+    found = matrix_spectrum(matrix, matrix)
+    assert (found.intruders, found.top) == (0, 2)
+
+
+def test_all_directions_are_new_to_a_matrix_of_zeros() -> None:
+    """As the outputs of inserted layers are; directions of W₀ that only its decomposition invents are none."""
+    found = matrix_spectrum(torch.zeros(3, 4), torch.eye(4)[:3])
+    assert (found.stable_rank, found.ratio, found.intruders, found.top) == (pytest.approx(3), 0, 3, 3)
+    nothing = matrix_spectrum(torch.eye(3), torch.zeros(3, 3))
+    assert (nothing.intruders, nothing.top) == (0, 0)
+
+
+def test_a_direction_in_which_the_base_was_nothing_is_an_intruder() -> None:
+    """W₀ = diag(1, 0, 0) becomes diag(1, 2, 0)."""
+    found = matrix_spectrum(torch.diag(torch.tensor([1.0, 0, 0])), torch.diag(torch.tensor([1.0, 2, 0])))
+    assert (found.intruders, found.top) == (1, 2)
+
+
 @pytest.mark.parametrize("shape", [(40, 12), (12, 40)])
 def test_one_strong_new_direction_is_an_intruder(shape: tuple[int, int]) -> None:
     """All axes at once: its cosine to each of the first five left vectors, the axes, is 1/√12 and to the others small."""

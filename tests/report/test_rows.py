@@ -75,6 +75,7 @@ def test_changes_are_signed_and_nothing_is_not() -> None:
     assert format_change(0.5, 0.4, "percent") == "−10.0 points"
     assert format_change(1.0, 1.0) == "0.0 %"
     assert format_change(0.0, 1.0) == ""
+    assert (format_change(-2.0, -1.0), format_change(-2.0, -3.0)) == ("+50.0 %", "−50.0 %")
 
 
 def test_languages_have_names_where_we_know_them() -> None:

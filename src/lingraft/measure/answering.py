@@ -62,8 +62,8 @@ class Answered:
         """What the reply is worth.
 
         ``exact_match``: the greedy continuation is the answer. ``validity``: it is any of the choices.
-        ``choice_accuracy``: no choice has a higher log-probability than the answer. ``gold_log_probability``: the
-        answer's, in nats. ``token_accuracy``: see :attr:`Reply.right_tokens`.
+        ``choice_accuracy``: the answer has the highest log-probability, or is the first of the choices that have.
+        ``gold_log_probability``: the answer's, in nats. ``token_accuracy``: see :attr:`Reply.right_tokens`.
         """
         by_choice = dict(zip(self.question.choices, self.reply.log_probabilities, strict=True))
         gold = by_choice[self.question.answer]

@@ -47,14 +47,15 @@ class KindShift:
 
     @property
     def relative_l2(self) -> float:
-        """‖θ − θ₀‖ / ‖θ₀‖ over all tensors of the kind; 0 where all weights are and stay 0."""
+        """‖θ − θ₀‖ / ‖θ₀‖ over all tensors of the kind; 0 where ‖θ₀‖ is 0, for want of a length to hold it against."""
         return float((self.difference / self.before) ** 0.5) if self.before else 0.0
 
     @property
     def cosine(self) -> float:
-        """⟨θ, θ₀⟩ / (‖θ‖ ‖θ₀‖); 1 where all weights are and stay 0."""
-        size = (self.before * self.after) ** 0.5
-        return self.product / size if size else 1.0
+        """⟨θ, θ₀⟩ / (‖θ‖ ‖θ₀‖); 1 where all weights are and stay 0, 0 where only one of the two is 0."""
+        if not self.before or not self.after:
+            return float(self.before == self.after)
+        return float(self.product / (self.before**0.5 * self.after**0.5))
 
 
 @dataclass
@@ -65,7 +66,8 @@ class ParameterShift:
         mean_l2: the paper's measure (arXiv 2506.00288, fig. 4): the mean over named tensors of ‖θ − θ₀‖₂.
         kinds: kind → its sums; rows of new tokens are kept apart as ``embeddings_new`` and ``head_new``.
         layers: (number of the layer, counted from 0, kind) → its sums.
-        mean_relative_l2: the mean over named tensors of ‖θ − θ₀‖₂ / ‖θ₀‖₂, in which no tensor weighs more for its size.
+        mean_relative_l2: the mean over named tensors of ‖θ − θ₀‖₂ / ‖θ₀‖₂, in which no tensor weighs more for its size;
+            those with θ₀ = 0, as the outputs of inserted layers, have no such ratio and take no part.
     """
 
     mean_l2: float = 0.0
@@ -94,7 +96,7 @@ def measure_shift(model: nn.Module, start: Path, *, new_ids: Sequence[int], num_
     shift = ParameterShift()
     old, new = row_index(other_rows(new_ids, num_ids)), row_index(new_ids)
     now, prefixes = dict(model.named_parameters()), parts_of(model).layers
-    seen: dict[str, tuple[float, float]] = {}
+    seen: dict[str, KindShift] = {}
     for name, then in stored_tensors(start, now.keys()):
         if name not in now:
             continue
@@ -115,10 +117,12 @@ def measure_shift(model: nn.Module, start: Path, *, new_ids: Sequence[int], num_
             _take_in(shift.kinds[kind], tensor)
             if (layer := layer_of(name, prefixes)) is not None:
                 _take_in(shift.layers[layer, kind], tensor)
-        seen[name] = (tensor.difference**0.5, tensor.relative_l2)
+        seen[name] = tensor
     if missing := sorted(now.keys() - seen.keys()):
         raise MeasurementError(f"{start}: no tensor {missing[0]!r} to compare with ({len(missing)} missing)")
-    shift.mean_l2, shift.mean_relative_l2 = (sum(column) / len(seen) for column in zip(*seen.values(), strict=True))
+    ratios = [tensor.relative_l2 for tensor in seen.values() if tensor.before]
+    shift.mean_l2 = sum(tensor.difference**0.5 for tensor in seen.values()) / len(seen)
+    shift.mean_relative_l2 = sum(ratios) / max(1, len(ratios))
     return shift
 
 

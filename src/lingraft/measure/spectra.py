@@ -25,7 +25,7 @@ class MatrixSpectrum:
 
     Attributes:
         stable_rank: ‖Δ‖_F² / σ₁(Δ)²: 1 where all change is in one direction, at most the rank; 0 where there is none.
-        ratio: σ₁(Δ) / σ₁(W₀).
+        ratio: σ₁(Δ) / σ₁(W₀); 0 where W₀ is 0.
         intruders: how many of the ``top`` first left singular vectors of W are at a cosine below 0.5 to every left
             singular vector of W₀: directions that the base model did not have (arXiv 2410.21228, sec. 3).
         top: how many were looked at: ten, or as many as the matrix has.
@@ -93,10 +93,11 @@ def matrix_spectrum(then: Float[Tensor, "rows columns"], now: Float[Tensor, "row
     largest = _largest_singular_value(change)
     rank = change.square().sum().item() / largest**2 if largest else 0.0
     before = _largest_singular_value(old)
-    top = min(TOP_VECTORS, *new.shape)
-    cosines = _left_vectors(new)[:, :top].T @ _left_vectors(old)
+    first, known = _left_vectors(new)[:, :TOP_VECTORS], _left_vectors(old)
+    # A matrix of zeros knows no direction, and a column of zeros is at a cosine of 0 to all.
+    cosines = first.T @ (known if known.shape[1] else known.new_zeros(len(known), 1))
     intruders = int((cosines.abs().amax(dim=1) < INTRUDER_COSINE).sum())
-    return MatrixSpectrum(rank, largest / before if before else 0.0, intruders, top)
+    return MatrixSpectrum(rank, largest / before if before else 0.0, intruders, first.shape[1])
 
 
 def _gram(matrix: Float[Tensor, "rows columns"]) -> Float[Tensor, "side side"]:
@@ -111,13 +112,13 @@ def _largest_singular_value(matrix: Float[Tensor, "rows columns"]) -> float:
 def _left_vectors(matrix: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows rank"]:
     """Return the left singular vectors of a matrix, those of the largest values first.
 
-    Where the left side is the longer one they are W v / σ; directions with σ below 10⁻⁷ σ₁, which have no sure vector,
-    become zeros and are close to nothing.
+    Directions with σ below 10⁻⁷ σ₁ have no sure vector and are left out. Where the left side is the longer one the
+    vectors are W v / σ.
     """
     found: tuple[Tensor, Tensor] = torch.linalg.eigh(_gram(matrix))
     values, vectors = found[0], found[1].flip(1)
-    if matrix.shape[0] <= matrix.shape[1]:
-        return vectors
     sizes = values.flip(0).clamp_min(0).sqrt()
     sure = sizes > 1e-7 * sizes[0]
-    return matrix @ vectors * torch.where(sure, 1 / sizes.clamp_min(1e-300), 0.0)
+    if matrix.shape[0] <= matrix.shape[1]:
+        return vectors[:, sure]
+    return matrix @ vectors[:, sure] / sizes[sure]

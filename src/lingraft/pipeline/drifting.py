@@ -141,7 +141,7 @@ class DriftWatch:
             intruders = sum(found.intruders for found in spectra.values())
             yield Measurement(stage, tokens, "drift/stable_rank", sum(moved) / len(moved), count=len(moved))
             yield Measurement(stage, tokens, "drift/spectral_ratio", max(found.ratio for found in spectra.values()))
-            yield Measurement(stage, tokens, "drift/intruder_share", intruders / looked_at, count=looked_at)
+            yield Measurement(stage, tokens, "drift/intruder_share", intruders / max(1, looked_at), count=looked_at)
 
     def _divergence(
         self, model: nn.Module, before: States, after: States, stage: str, tokens: int, start: Path

@@ -127,7 +127,9 @@ def _gains_and_costs(verdict: Verdict, chosen: Standing) -> Iterator[str]:
         change = with_interval(fall.negated, sign=True)
         yield f"In-context learning, {in_words(quantity)}: the score {word} (change {change}){told}."
     if (better := verdict.dominated_by(chosen.arm)) is not None:
-        yield f"By the plain numbers {_named(better)} is at least as good in both; the rule goes by what is told apart."
+        may = verdict.standing(better).excluded is None
+        why = "the rule goes by what is told apart" if may else "it is not to be shipped for another reason"
+        yield f"By the plain numbers {_named(better)} is at least as good in both; {why}."
 
 
 def _ties(verdict: Verdict, rivals: Sequence[str]) -> Iterator[str]:
@@ -175,7 +177,9 @@ def _excluded(verdict: Verdict) -> Iterator[str]:
                 f"{_number(standing.gain.value, 3)}."
             )
         elif standing.excluded == "icl":
-            worst = max(standing.falls.items(), key=lambda pair: pair[1].value)
+            # A larger fall that may be chance is not why.
+            certain = [pair for pair in standing.falls.items() if pair[1].low > 0]
+            worst = max(certain, key=lambda pair: pair[1].value)
             yield (
                 f"{_named(standing.arm)} is not to be shipped: in-context learning has clearly fallen, "
                 f"{in_words(worst[0])} by {with_interval(worst[1])}, and {verdict.rules.max_icl_fall:g} is allowed."

@@ -202,12 +202,15 @@ def format_value(value: int | float, unit: str = "number") -> str:
 
 
 def format_change(before: int | float, after: int | float, unit: str = "number") -> str:
-    """Return a signed change: percentage points for shares, percent of the first value for the rest."""
+    """Return a signed change: percentage points for shares, percent of the first value's size for the rest.
+
+    The sign is that of the change: a log-probability of −2 that becomes −1 has risen, by 50 %.
+    """
     if unit == "percent":
         return _signed(100 * (after - before)) + " points"
     if before == 0 or unit in ("count", "cosine", "small", "signed"):
         return ""
-    return _signed(100 * (after / before - 1)) + " %"
+    return _signed(100 * (after - before) / abs(before)) + " %"
 
 
 def _signed(value: float) -> str:

@@ -98,6 +98,14 @@ def test_tasks_weigh_the_same_and_unequal_ones_are_not_counted_together() -> Non
     assert found.p == found.difference.p != found.counts.p
 
 
+def test_what_could_be_found_over_unequal_tasks_is_that_of_the_macro_mean() -> None:
+    """All 10 items of the small task differ, 5 each way, none of 90: the macro mean has an error of ½ √(1/10)."""
+    half = [*answers([1] * 5 + [0] * 5, "copain/min"), *answers([1] * 90, "copain/max")]
+    other = [*answers([0] * 5 + [1] * 5, "copain/min"), *answers([1] * 90, "copain/max")]
+    found = match(arm("a", half), arm("b", other), COPAIN)
+    assert found.detectable == pytest.approx(2.8 * 0.5 * (1 / 10) ** 0.5, rel=0.05)
+
+
 def test_other_forms_of_a_probe_ask_the_same_questions_and_do_not_count_as_items() -> None:
     first, second = ([0] * 6 + [1] * 4, [1] * 10)
     plain = match(arm("a", answers(first)), arm("b", answers(second)), COPAIN)

@@ -111,8 +111,9 @@ class Match:
         second: the arm it is subtracted from.
         difference: second minus first.
         counts: McNemar's test, where an arm is one run and items are right or wrong.
-        p: two-sided p: McNemar's where there is one, else that of the resampling.
+        p: two-sided p: McNemar's where there is one and all tasks have as many items, else that of the resampling.
         adjusted: p by Holm over everything that was compared at once.
+        detectable: the smallest true difference that the test behind ``p`` would have found in 8 of 10 tries.
     """
 
     quantity: Quantity
@@ -122,6 +123,7 @@ class Match:
     counts: McNemar | None
     p: float
     adjusted: float
+    detectable: float
 
     @property
     def is_told(self) -> bool:
@@ -132,14 +134,6 @@ class Match:
     def is_better(self) -> bool:
         """Whether the second has the better number, told apart or not."""
         return self.difference.value < 0 if self.quantity.is_bits else self.difference.value > 0
-
-    @property
-    def detectable(self) -> float:
-        """The smallest true difference that would have been found in 8 of 10 tries."""
-        counts = self.counts
-        if counts is not None and counts.gained + counts.lost:
-            return smallest_detectable(counts.discordance, counts.count)
-        return self.difference.detectable
 
 
 @dataclass(frozen=True)
@@ -281,10 +275,13 @@ def match(first: Arm, second: Arm, quantity: Quantity) -> Match:
         seeds_match=first.seeds == second.seeds,
     )
     counts = _counts(numerators, quantity) if not any(model.clusters) else None
+    p, detectable = difference.p, difference.detectable
     # Over tasks of different sizes, items counted together are not the macro mean.
-    is_balanced = len(set(Counter(model.strata).values())) == 1
-    p = counts.p if counts and is_balanced else difference.p
-    return Match(quantity, first.name, second.name, difference, counts, p, p)
+    if counts and len(set(Counter(model.strata).values())) == 1:
+        p = counts.p
+        if counts.gained + counts.lost:
+            detectable = smallest_detectable(counts.discordance, counts.count)
+    return Match(quantity, first.name, second.name, difference, counts, p, p, detectable)
 
 
 def _counts(numerators: Sequence[Sequence[Sequence[float]]], quantity: Quantity) -> McNemar | None:

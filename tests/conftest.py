@@ -3,11 +3,15 @@
 jaxtyping and beartype check every shape annotation of the package while the tests run.
 """
 
+import contextlib
+import io
 import json
 import os
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -124,3 +128,57 @@ def corpora_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines = [json.dumps({"id": f"{n}", "text": f"{text} {n}."}, ensure_ascii=False) for n, text in enumerate(texts)]
         (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
+
+
+class Said(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run_command(*words: object) -> Said:
+    """Run a command line in this process, through the same door as the console script."""
+    from lingraft.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    patch = pytest.MonkeyPatch()
+    patch.setattr(sys, "argv", ["lingraft", *map(str, words)])
+    code = 0
+    with patch.context(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+    patch.undo()
+    return Said(code, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="session")
+def lingraft() -> Callable[..., Said]:
+    """The command, as it is typed."""
+    return run_command
+
+
+CHOICE_TASK = """\
+task: colours
+test_split: test
+fewshot_split: test
+output_type: multiple_choice
+doc_to_text: "{{question}}\\nA: {{options[0]}}\\nB: {{options[1]}}\\nErantzuna:"
+doc_to_choice: ["A", "B"]
+doc_to_target: answer
+"""
+
+
+@pytest.fixture
+def choice_tasks(tmp_path: Path) -> Path:
+    """A folder of two tasks of six items, ``colours`` and ``numbers``."""
+    made = tmp_path / "tasks"
+    made.mkdir()
+    for name in ("colours", "numbers"):
+        (made / f"{name}.yaml").write_text(CHOICE_TASK.replace("colours", name), encoding="utf-8")
+        rows = [{"question": f"{name} {n}?", "options": ["x", "y"], "answer": n % 2} for n in range(6)]
+        (made / f"{name}.test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return made

@@ -9,11 +9,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pytest
 
-from lingraft.cli import main
 from lingraft.cli_options import new_console
 from lingraft.errors import InterruptedRunError
 from lingraft.recipe_file import load_recipe
@@ -40,34 +39,16 @@ measure:
 """
 
 
-class Said(NamedTuple):
-    """What a command left behind."""
+@pytest.fixture(scope="module")
+def refused(lingraft):
+    """A function that runs a command line that must fail as a user's mistake does, and returns its one message."""
 
-    code: int
-    out: str
-    err: str
+    def run(*words: object) -> str:
+        said = lingraft(*words)
+        assert (said.code, said.out, said.err.count("\n")) == (1, "", 1), said
+        return said.err.removeprefix("error: ").strip()
 
-
-def lingraft(*words: object) -> Said:
-    """Run a command line in this process, through the same door as the console script."""
-    out, err = io.StringIO(), io.StringIO()
-    patch = pytest.MonkeyPatch()
-    patch.setattr(sys, "argv", ["lingraft", *map(str, words)])
-    code = 0
-    with patch.context(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-    patch.undo()
-    return Said(code, out.getvalue(), err.getvalue())
-
-
-def refused(*words: object) -> str:
-    """Run a command line that must fail as a user's mistake does; return its one message."""
-    said = lingraft(*words)
-    assert (said.code, said.out, said.err.count("\n")) == (1, "", 1), said
-    return said.err.removeprefix("error: ").strip()
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -79,14 +60,14 @@ def recipe(tmp_path_factory, tied_folder, corpora_folder) -> Path:
 
 
 @pytest.fixture(scope="module")
-def begun(recipe, tmp_path_factory) -> tuple[Path, Said]:
+def begun(recipe, tmp_path_factory, lingraft) -> tuple[Path, Any]:
     """A run stopped after its vocabulary, in a folder whose name looks like markup, and what was said."""
     folder = tmp_path_factory.mktemp("runs") / "[red]run"
     return folder, lingraft("run", recipe, "--to", folder, "--until", "vocabulary")
 
 
 @pytest.fixture(scope="module")
-def finished(begun, recipe) -> tuple[Path, Said]:
+def finished(begun, recipe, lingraft) -> tuple[Path, Any]:
     """The same run, finished by the same command without --until."""
     before = {path: path.stat().st_mtime_ns for path in (begun[0] / "vocabulary").iterdir()}
     said = lingraft("run", recipe, "--to", begun[0])
@@ -98,12 +79,13 @@ SHORT = [f"--set=stages.{stage}.batch.sequence_length=128" for stage in (0, 1)]
 HOLD = [f"--set=corpora.{name}.validation=20%" for name in ("eu", "en")]
 
 
-def init(to: Path, *words: object) -> Said:
-    """Call ``init`` with corpora of two languages."""
-    return lingraft("init", "--to", to, *words)
+@pytest.fixture(scope="module")
+def init(lingraft):
+    """``lingraft init`` to a path."""
+    return lambda to, *words: lingraft("init", "--to", to, *words)
 
 
-def test_init_writes_a_recipe_that_loads_and_plans(tmp_path, tied_folder, corpora_folder):
+def test_init_writes_a_recipe_that_loads_and_plans(tmp_path, tied_folder, corpora_folder, refused, init):
     to = tmp_path / "new" / "recipe.yaml"
     corpora = [f"--corpus={code}={corpora_folder / code}.jsonl" for code in ("eu", "en")]
     said = init(to, "--base-model", tied_folder, "--target", "eu", *corpora)
@@ -119,14 +101,14 @@ def test_init_writes_a_recipe_that_loads_and_plans(tmp_path, tied_folder, corpor
     assert "corpora.eu: its share is" in refused("plan", to, *SHORT, *HOLD)  # 48 sentences are no corpus for 22M tokens
 
 
-def test_init_refuses_to_overwrite(tmp_path):
+def test_init_refuses_to_overwrite(tmp_path, refused):
     (tmp_path / "recipe.yaml").write_text("mine")
     words = ["init", "--to", tmp_path / "recipe.yaml", "--base-model", "a/b", "--target", "eu", "--corpus", "eu=x"]
     assert refused(*words).endswith("recipe.yaml is there already; nothing was written")
     assert (tmp_path / "recipe.yaml").read_text() == "mine"
 
 
-def test_init_norwegian_survives(tmp_path):
+def test_init_norwegian_survives(tmp_path, init):
     to = tmp_path / "recipe.yaml"
     init(to, "--base-model", "org/name", "--target", "no", "--corpus", "no=no.txt", "--corpus", "en=en.txt")
     made = load_recipe(to)
@@ -143,14 +125,14 @@ def test_init_norwegian_survives(tmp_path):
         ("___", "model-eu"),
     ],
 )
-def test_init_makes_a_name_of_any_base_model(tmp_path, base, name):
+def test_init_makes_a_name_of_any_base_model(tmp_path, base, name, init):
     to = tmp_path / "recipe.yaml"
     said = init(to, "--base-model", base, "--target", "eu", "--corpus", "eu=eu.txt", "--corpus", "en=en.txt")
     assert said.code == 0, said
     assert load_recipe(to).name == name
 
 
-def test_init_paths_are_those_of_the_command_line(tmp_path, monkeypatch, tied_folder):
+def test_init_paths_are_those_of_the_command_line(tmp_path, monkeypatch, tied_folder, init):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(tied_folder, tmp_path / "models" / "base")
     words = ["--base-model", "models/base", "--target", "eu", "--corpus", "eu=data/eu", "--corpus", "en=/data/en"]
@@ -168,13 +150,13 @@ def test_init_paths_are_those_of_the_command_line(tmp_path, monkeypatch, tied_fo
         (["--target", "Basque!", "--corpus", "eu=x"], "must be a language code"),
     ],
 )
-def test_init_refuses_what_makes_no_recipe(tmp_path, words, message):
+def test_init_refuses_what_makes_no_recipe(tmp_path, words, message, lingraft):
     said = lingraft("init", "--to", tmp_path / "r.yaml", "--base-model", "a/b", *words)
     assert (said.code, message in said.err) == (1, True), said
     assert not (tmp_path / "r.yaml").exists()
 
 
-def test_plan_shows_the_recipe_and_what_was_set_over_it(recipe):
+def test_plan_shows_the_recipe_and_what_was_set_over_it(recipe, lingraft):
     said = lingraft("plan", recipe, "--set", "stages.0.tokens=1280")
     assert (said.code, said.err) == (0, "")
     assert "tied learns eu" in said.out
@@ -193,7 +175,7 @@ def test_run_until_stops_early_and_the_same_command_goes_on(begun, finished):
     assert "step 4/4  512/512 tokens" in finished[1].out
 
 
-def test_expand_makes_a_model_that_plain_transformers_loads(recipe, tmp_path):
+def test_expand_makes_a_model_that_plain_transformers_loads(recipe, tmp_path, lingraft):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     said = lingraft("expand", recipe, "--to", tmp_path / "run")
@@ -205,7 +187,9 @@ def test_expand_makes_a_model_that_plain_transformers_loads(recipe, tmp_path):
     assert not (tmp_path / "run" / "stages").exists()
 
 
-def test_expand_without_weights_makes_the_tokenizer_and_shows_the_curve(recipe, tmp_path, tied_folder):
+def test_expand_without_weights_makes_the_tokenizer_and_shows_the_curve(
+    recipe, tmp_path, tied_folder, lingraft, refused
+):
     (tmp_path / "bare").mkdir()
     shutil.copyfile(tied_folder / "tokenizer.json", tmp_path / "bare" / "tokenizer.json")
     words = ("--to", tmp_path / "run", "--vocabulary-only", "--curve", "--set", f"base_model={tmp_path / 'bare'}")
@@ -217,7 +201,7 @@ def test_expand_without_weights_makes_the_tokenizer_and_shows_the_curve(recipe, 
     assert "config.json" in refused("expand", recipe, "--to", tmp_path / "other", *words[4:])
 
 
-def test_bakeoff_shows_every_candidate_and_marks_the_best(recipe, tmp_path):
+def test_bakeoff_shows_every_candidate_and_marks_the_best(recipe, tmp_path, lingraft):
     chosen = ("--set", "embeddings.choose=[subword_mean, zero]", "--set", "embeddings.choose_steps=2")
     said = lingraft("bakeoff", recipe, "--to", tmp_path / "run", *chosen, "--set", "embeddings.max_source_mass=1")
     assert said.code == 0, said.err
@@ -228,13 +212,13 @@ def test_bakeoff_shows_every_candidate_and_marks_the_best(recipe, tmp_path):
     assert all(len(re.findall(r"\d\.\d{4} / \d\.\d{4}", line)) == 3 for line in lines)
 
 
-def test_bakeoff_without_candidates_says_how_to_give_them(recipe, tmp_path):
+def test_bakeoff_without_candidates_says_how_to_give_them(recipe, tmp_path, refused):
     assert "embeddings.choose: no candidates are given" in refused("bakeoff", recipe, "--to", tmp_path / "run")
     one = ("--set", "embeddings.choose=[zero]")
     assert "'zero' is the only candidate" in refused("bakeoff", recipe, *one, "--to", tmp_path / "run")
 
 
-def test_eval_prints_bits_per_byte_with_an_interval(finished, corpora_folder):
+def test_eval_prints_bits_per_byte_with_an_interval(finished, corpora_folder, lingraft):
     text = corpora_folder / "eu.jsonl"
     values = []
     for model in (finished[0] / "model", finished[0] / "embeddings" / "model"):
@@ -249,7 +233,7 @@ def test_eval_prints_bits_per_byte_with_an_interval(finished, corpora_folder):
     assert values[0] < values[1]  # training has helped
 
 
-def test_probe_writes_what_it_asks_without_a_model(tmp_path):
+def test_probe_writes_what_it_asks_without_a_model(tmp_path, lingraft):
     file = tmp_path / "items.jsonl"
     said = lingraft("probe", "--probe", "sort", "--items", file, "--set", "num_items=2", "--set", "shots=3")
     assert said.code == 0
@@ -259,13 +243,13 @@ def test_probe_writes_what_it_asks_without_a_model(tmp_path):
     assert all(row["prompt"].endswith(" ->") and row["answer"] in row["choices"] for row in rows)
 
 
-def test_probe_takes_options(tied_folder):
+def test_probe_takes_options(tied_folder, lingraft):
     said = lingraft("probe", tied_folder, "--set", "num_items=2", "--set", "length=5")
     assert [line.split()[0] for line in said.out.splitlines()] == ["accuracy", "nll", "nll_drop", "chance"]
     assert "0.0026" in said.out  # chance: one of 392 ids
 
 
-def test_diagnose_shows_what_moved(finished, tied_folder):
+def test_diagnose_shows_what_moved(finished, tied_folder, lingraft):
     said = lingraft("diagnose", finished[0] / "model", "--against", tied_folder)
     found = re.match(r"mean L2 over tensors: ([\d.]+); (\d+) tokens more than", said.out)
     assert found, said
@@ -274,13 +258,13 @@ def test_diagnose_shows_what_moved(finished, tied_folder):
     assert said.out.count("relative L2") > 3
 
 
-def test_diagnose_of_a_model_against_itself_shows_no_distance(tied_folder):
+def test_diagnose_of_a_model_against_itself_shows_no_distance(tied_folder, lingraft):
     assert lingraft("diagnose", tied_folder, "--against", tied_folder).out.startswith(
         "mean L2 over tensors: 0.0000; 0 "
     )
 
 
-def test_generate_shows_both_models_below_each_other(finished, tied_folder):
+def test_generate_shows_both_models_below_each_other(finished, tied_folder, lingraft):
     model = finished[0] / "model"
     said = lingraft(
         "generate", model, "--against", tied_folder, "-p", "Gelaxka \x1b[31m", "-p", "A cell", "--max-tokens", 3
@@ -299,13 +283,13 @@ def test_generate_shows_both_models_below_each_other(finished, tied_folder):
     assert said.out.endswith(alone.partition("\n")[2])
 
 
-def test_report_is_one_page(finished, tmp_path):
+def test_report_is_one_page(finished, tmp_path, lingraft):
     said = lingraft("report", finished[0], "-o", tmp_path / "page.html")
     assert said.out == f"{tmp_path / 'page.html'}\n"
     assert (tmp_path / "page.html").read_text().lower().startswith("<!doctype html>")
 
 
-def test_export_copies_a_checked_model(finished, tmp_path):
+def test_export_copies_a_checked_model(finished, tmp_path, lingraft, refused):
     said = lingraft("export", finished[0], "--to", tmp_path / "out")
     assert said.out == f"{tmp_path / 'out'}\n"
     names = [sorted(p.name for p in folder.iterdir()) for folder in (tmp_path / "out", finished[0] / "model")]
@@ -313,7 +297,7 @@ def test_export_copies_a_checked_model(finished, tmp_path):
     assert "out is there already; nothing was written" in refused("export", finished[0], "--to", tmp_path / "out")
 
 
-def test_export_of_a_damaged_model_leaves_nothing(finished, tmp_path):
+def test_export_of_a_damaged_model_leaves_nothing(finished, tmp_path, refused):
     shutil.copytree(finished[0] / "model", tmp_path / "run" / "model")
     config = tmp_path / "run" / "model" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"vocab_size": 7}))
@@ -366,7 +350,7 @@ def test_export_of_a_damaged_model_leaves_nothing(finished, tmp_path):
         ),
     ],
 )
-def test_list_names_everything_with_options_summary_and_reference(kind, entries):
+def test_list_names_everything_with_options_summary_and_reference(kind, entries, lingraft):
     blocks = re.findall(r"^(\S.*)\n    (\S.*)\n    (\S.*)$", lingraft("list", kind).out, re.MULTILINE)
     assert len(blocks) == len(entries)
     assert all(block[0].startswith(entry) for block, entry in zip(blocks, entries, strict=True))
@@ -398,7 +382,7 @@ def test_list_names_everything_with_options_summary_and_reference(kind, entries)
         (["plan", "/no\x1b[31m.yaml"], "/no␛[31m.yaml: no such recipe file"),
     ],
 )
-def test_mistakes_are_one_message_and_status_1(words, message, tmp_path, recipe, tied_folder, untied_folder):
+def test_mistakes_are_one_message_and_status_1(words, message, tmp_path, recipe, tied_folder, untied_folder, refused):
     (tmp_path / "empty.txt").write_text("")
     known = {"recipe": recipe, "tmp": tmp_path, "base": tied_folder, "untied": untied_folder}
     assert message in refused(*(word.format(**known) for word in words))
@@ -407,7 +391,7 @@ def test_mistakes_are_one_message_and_status_1(words, message, tmp_path, recipe,
 @pytest.mark.parametrize(
     "words", [["frobnicate"], ["plan"], ["generate", "x"], ["generate", "x", "-p", "a", "--max-tokens", "0"]]
 )
-def test_what_is_no_command_line_is_status_2(words):
+def test_what_is_no_command_line_is_status_2(words, lingraft):
     said = lingraft(*words)
     assert (said.code, said.out) == (2, "")
 
@@ -415,7 +399,7 @@ def test_what_is_no_command_line_is_status_2(words):
 @pytest.mark.parametrize(
     ("raised", "said"), [(InterruptedRunError("saved"), "saved"), (KeyboardInterrupt(), "stopped at once; what came")]
 )
-def test_a_run_that_was_stopped_says_how_to_go_on(recipe, tmp_path, monkeypatch, raised, said):
+def test_a_run_that_was_stopped_says_how_to_go_on(recipe, tmp_path, monkeypatch, raised, said, lingraft):
     def interrupt(*_: object, **__: object) -> None:
         raise raised
 
@@ -452,13 +436,13 @@ def test_help_names_every_verb_and_is_fast():
 @pytest.mark.parametrize(
     "verb", ["init", "plan", "run", "expand", "eval", "probe", "diagnose", "generate", "report", "export", "list"]
 )
-def test_every_verb_has_help(verb):
+def test_every_verb_has_help(verb, lingraft):
     said = lingraft(verb, "--help")
     assert (said.code, said.err) == (0, "")
     assert re.match(rf"Usage: .*lingraft {verb} ", said.out)
 
 
-def test_data_reports_on_the_corpora_alone(tmp_path, corpora_folder):
+def test_data_reports_on_the_corpora_alone(tmp_path, corpora_folder, lingraft, init):
     """The base model is not looked at: it need not even exist."""
     corpora = [f"--corpus={code}={corpora_folder / code}.jsonl" for code in ("eu", "en")]
     init(tmp_path / "recipe.yaml", "--base-model", "org/none", "--target", "eu", *corpora)

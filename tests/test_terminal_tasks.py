@@ -1,7 +1,5 @@
 """``eval --task`` and ``list tasks`` as they are typed, on the tiny model."""
 
-import contextlib
-import io
 import json
 import re
 import sys
@@ -9,50 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from lingraft.cli import main
 from lingraft.measure.tasks.sets import TASK_SETS, TASKS_TOLD
 
 pytest.importorskip("lm_eval")
 
-TASK = """\
-task: colours
-test_split: test
-fewshot_split: test
-output_type: multiple_choice
-doc_to_text: "{{question}}\\nA: {{options[0]}}\\nB: {{options[1]}}\\nErantzuna:"
-doc_to_choice: ["A", "B"]
-doc_to_target: answer
-"""
-
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(choice_tasks: Path) -> Path:
     """Two tasks and a group of them."""
-    made = tmp_path / "tasks"
-    made.mkdir()
-    for name in ("colours", "numbers"):
-        (made / f"{name}.yaml").write_text(TASK.replace("colours", name))
-        rows = [{"question": f"{name} {n}?", "options": ["x", "y"], "answer": n % 2} for n in range(6)]
-        (made / f"{name}.test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (made / "both.yaml").write_text("group: both\ntask: [colours, numbers]\n")
-    return made
+    (choice_tasks / "both.yaml").write_text("group: both\ntask: [colours, numbers]\n")
+    return choice_tasks
 
 
-def lingraft(*words: object) -> tuple[int, str, str]:
-    """Run a command line in this process."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    patch = pytest.MonkeyPatch()
-    patch.setattr(sys, "argv", ["lingraft", *map(str, words)])
-    with patch.context(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-    patch.undo()
-    return code, out.getvalue(), err.getvalue()
-
-
-def test_eval_shows_tasks_and_text_and_writes_every_item(tied_folder, folder, corpora_folder, tmp_path) -> None:
+def test_eval_shows_tasks_and_text_and_writes_every_item(
+    tied_folder, folder, corpora_folder, tmp_path, lingraft
+) -> None:
     words = ("eval", tied_folder, "--text", corpora_folder / "eu.jsonl", "--max-bytes", 500, "--task", "both")
     options = ("--tasks-folder", folder, "--shots", 1, "--items", 4, "--prompt-language", "eu", "--labels", "a,b")
     code, out, err = lingraft(*words, *options, "--json", tmp_path / "out.json")
@@ -92,20 +61,20 @@ def test_eval_shows_tasks_and_text_and_writes_every_item(tied_folder, folder, co
         (["--task", "colours", "--tasks-folder", "{folder}", "--labels", "a,b,c"], "has 2 labels"),
     ],
 )
-def test_mistakes_are_one_message(tied_folder, folder, words, message) -> None:
+def test_mistakes_are_one_message(tied_folder, folder, words, message, lingraft) -> None:
     code, out, err = lingraft("eval", tied_folder, *(word.format(folder=folder) for word in words))
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert message in err
 
 
-def test_list_tasks_tells_of_every_set_and_of_a_folder(folder) -> None:
+def test_list_tasks_tells_of_every_set_and_of_a_folder(folder, lingraft) -> None:
     assert {name for tasks in TASK_SETS.values() for name, _ in tasks} == TASKS_TOLD.keys()
     code, out, _ = lingraft("list", "tasks")
     assert code == 0
     for language, tasks in TASK_SETS.items():
         assert f"set:{language} (" in out
         assert all(name in out for name, _ in tasks)
-    (folder / "piqa.yaml").write_text(TASK.replace("colours", "piqa"))
+    (folder / "piqa.yaml").write_text((folder / "colours.yaml").read_text().replace("colours", "piqa"))
     _, out, _ = lingraft("list", "tasks", "--tasks-folder", folder)
     assert re.search(r"│ piqa .*│ yes +│", out)
     assert re.search(r"│ mmlu .*│ no +│", out)
@@ -114,6 +83,6 @@ def test_list_tasks_tells_of_every_set_and_of_a_folder(folder) -> None:
     assert "--tasks-folder is about tasks, not probes" in lingraft("list", "probes", "--tasks-folder", folder)[2]
 
 
-def test_list_tasks_needs_no_lm_eval(monkeypatch) -> None:
+def test_list_tasks_needs_no_lm_eval(monkeypatch, lingraft) -> None:
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     assert lingraft("list", "tasks")[0] == 0

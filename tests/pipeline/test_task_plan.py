@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -13,27 +12,11 @@ from lingraft.pipeline.task_plan import loaded_tasks, refuse_unusable_tasks, tas
 
 pytest.importorskip("lm_eval")
 
-TASK = """
-task: {name}
-test_split: test
-fewshot_split: test
-output_type: multiple_choice
-doc_to_text: "{{{{question}}}}\\nA: {{{{options[0]}}}}\\nB: {{{{options[1]}}}}\\nErantzuna:"
-doc_to_choice: ["A", "B"]
-doc_to_target: answer
-"""
-
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(choice_tasks: Path) -> Path:
     """Two tasks of six items in a folder beside the recipe."""
-    made = tmp_path / "tasks"
-    made.mkdir()
-    for name in ("colours", "numbers"):
-        (made / f"{name}.yaml").write_text(textwrap.dedent(TASK.format(name=name)).lstrip(), encoding="utf-8")
-        rows = [{"question": f"{name} {n}?", "options": ["x", "y"], "answer": n % 2} for n in range(6)]
-        (made / f"{name}.test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return made
+    return choice_tasks
 
 
 def test_a_set_is_its_tasks_with_their_shots(make_recipe) -> None:
@@ -115,7 +98,7 @@ def test_a_missing_file_of_a_task_is_refused_by_the_plan(make_recipe, folder) ->
 
 
 def test_an_answer_that_the_base_could_not_be_asked_is_refused_by_the_plan(make_recipe, folder) -> None:
-    text = TASK.format(name="colours").replace('["A", "B"]', '"{{options}}"').replace("{{{{", "{{").lstrip()
+    text = (folder / "colours.yaml").read_text().replace('["A", "B"]', '"{{options}}"')
     (folder / "colours.yaml").write_text(text)
     row = {"question": "?", "options": ["x", "night " * 3000], "answer": 1}
     (folder / "colours.test.jsonl").write_text(json.dumps(row) + "\n")

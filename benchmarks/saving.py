@@ -10,7 +10,6 @@ end (writing beside them makes them slower), and the size of the checkpoint. Eac
 import argparse
 import itertools
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from trainers import made_loader, made_model
 
 from lingraft.model.base import head_of
 from lingraft.model.freeze import choose_trainable
+from lingraft.pipeline.outline import peak_resident
 from lingraft.training.stage import train_stage
 from lingraft.training.stage_plan import StageCallbacks, StagePlan
 
@@ -52,7 +52,7 @@ def measured(folder: str, steps: int, *, beside: bool) -> dict[str, float]:
         "pause": behind[0] - median,
         "until the end": ended - times[half - 1] - median * len(behind),
         "checkpoint GB": size / 1e9,
-        "peak GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "peak GiB": peak_resident() / 2**30,
     }
 
 

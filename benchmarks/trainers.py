@@ -10,7 +10,6 @@ products by autocast. Nothing else should run on the machine.
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from lingraft.corpus.loader import SequenceLoader
 from lingraft.corpus.mixing import Schedule
 from lingraft.model.base import head_of
 from lingraft.model.freeze import choose_trainable
+from lingraft.pipeline.outline import peak_resident
 from lingraft.training.stage import train_stage
 from lingraft.training.stage_plan import StageCallbacks, StagePlan
 
@@ -171,7 +171,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, float]:
     per_step = arguments.sequences * arguments.length
     return {
         "tokens_per_second": per_step / statistics.median(steps),
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_bytes": peak_resident(),
     }
 
 

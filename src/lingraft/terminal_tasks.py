@@ -82,8 +82,6 @@ def _table(rows: Sequence[Measurement]) -> Table:
     for row in rows:
         metric = metric_of(row.name)
         last, unit = row.name.rpartition("/")[2], metric.unit if metric else "number"
-        if last in ("seams_crossed", "prompts_cut"):
-            unit = "count"
         interval = (
             ""
             if row.low is None or row.high is None

@@ -137,7 +137,7 @@ _KINDS = (
     (".*nll|.*perplexity|gold|all|kl|.*divergence|.*bits_per_byte", "number", "lower"),
     ("relative_l2|.*mass|mean_l2|stable_rank.*|.*_l2", "small", ""),
     ("cosine|cka|.*_cka", "cosine", ""),
-    ("count|.*_count|.*documents|.*items|new_tokens|intruder.*", "count", ""),
+    ("count|.*_count|.*documents|.*items|new_tokens|intruder.*|seams_crossed|prompts_cut", "count", ""),
     (".*difference|.*change", "signed", ""),
 )
 

@@ -22,7 +22,7 @@ __all__ = [
     "SPLITS",
     "TaskData",
     "data_files",
-    "files_stating",
+    "files_by_name",
     "folder_digest",
     "read_rows",
     "read_splits",
@@ -60,9 +60,13 @@ def yaml_names(folder: Path) -> dict[str, Path | None]:
     return found
 
 
-def files_stating(folder: Path, name: str) -> list[Path]:
-    """Return the YAML files that state a task or group of a name; more than one is one too many."""
-    return [path for path, text in _texts(folder) if any(match[3] == name for match in _NAMED.finditer(text))]
+def files_by_name(folder: Path) -> dict[str, list[Path]]:
+    """Return the YAML files that state each task or group of a folder; more than one is one too many."""
+    found: dict[str, list[Path]] = {}
+    for path, text in _texts(folder):
+        for name in dict.fromkeys(match[3] for match in _NAMED.finditer(text)):
+            found.setdefault(name, []).append(path)
+    return found
 
 
 def _texts(folder: Path) -> Iterator[tuple[Path, str]]:

@@ -16,7 +16,7 @@ from typing import Any
 from lingraft.errors import MeasurementError, MissingExtraError, nearest
 from lingraft.measure.tasks.adapter import quiet_harness
 from lingraft.measure.tasks.code import refuse_code, sandbox_templates
-from lingraft.measure.tasks.files import SPLITS, files_stating, read_splits, yaml_names
+from lingraft.measure.tasks.files import SPLITS, files_by_name, read_splits, yaml_names
 from lingraft.measure.tasks.order import TaskOrder
 from lingraft.measure.tasks.prompting import HashedShots, item_name, prompt_changes
 
@@ -136,16 +136,17 @@ def _whole_manager() -> Any:
 
 def _from_folder(order: TaskOrder) -> list[tuple[str, Any, str]]:
     folder = order.folder or Path()
-    for path in files_stating(folder, order.name):
+    stating = files_by_name(folder)
+    for path in stating.get(order.name, ()):
         # lm-eval passes over files that it cannot read.
         _refuse_code(order, path, order.name)
     index = TaskManager(include_path=str(folder), include_defaults=False).task_index
-    for path in files_stating(folder, order.name) if order.name not in index else ():
+    for path in stating.get(order.name, ()) if order.name not in index else ():
         _build(lambda path=path: load_yaml(path, resolve_func=False), f"{path}: task {order.name!r}")
     leaves = list(dict.fromkeys(_leaves(order.name, index, folder, ())))
     if not leaves:
         raise MeasurementError(f"{folder}: the group {order.name!r} has no tasks")
-    return [_built_from_file(name, index, order) for name in leaves]
+    return [_built_from_file(name, Path(index[name].yaml_path), stating.get(name, ()), order) for name in leaves]
 
 
 def _leaves(name: str, index: Mapping[str, Any], folder: Path, above: tuple[str, ...]) -> Iterator[str]:
@@ -187,11 +188,10 @@ def _refuse_code(order: TaskOrder, path: Path, name: str) -> None:
         refuse_code(path, name)
 
 
-def _built_from_file(name: str, index: Mapping[str, Any], order: TaskOrder) -> tuple[str, Any, str]:
-    path = Path(index[name].yaml_path)
-    stating = files_stating(path.parent, name)
-    if len(stating) > 1:
-        raise MeasurementError(f"task {name!r} is stated twice: in {stating[0]} and in {stating[1]}")
+def _built_from_file(name: str, path: Path, stating: Sequence[Path], order: TaskOrder) -> tuple[str, Any, str]:
+    beside = [one for one in stating if one.resolve().is_relative_to(path.parent.resolve())]
+    if len(beside) > 1:
+        raise MeasurementError(f"task {name!r} is stated twice: in {beside[0]} and in {beside[1]}")
     _refuse_code(order, path, name)
     config = _build(lambda: load_yaml(path, resolve_func=True), f"{path}: task {name!r}")
     if "class" in config:
@@ -319,9 +319,8 @@ def _prepared(order: TaskOrder, name: str, task: Any, data: str, seed: int) -> L
 
 def _chance(task: Any, items: Sequence[AskedItem]) -> float | None:
     """Return the share of items that guessing gets right, of a multiple-choice task."""
-    if task.OUTPUT_TYPE != _CHOICE or not all(task.doc_to_choice(item.doc) for item in items):
-        return None
-    return sum(1 / len(task.doc_to_choice(item.doc)) for item in items) / len(items)
+    sizes = [len(task.doc_to_choice(item.doc)) for item in items] if task.OUTPUT_TYPE == _CHOICE else []
+    return sum(1 / size for size in sizes) / len(sizes) if sizes and all(sizes) else None
 
 
 def _items(order: TaskOrder, name: str, task: Any, seed: int) -> list[AskedItem]:

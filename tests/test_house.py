@@ -132,6 +132,7 @@ model.preflight
 model
 
 training.learning_rate
+training.chunks
 training.loss
 training.acceleration
 training.horizon

@@ -191,6 +191,17 @@ def test_memory_of_the_loss_stops_growing_with_the_rows(make_recipe):
     assert many == more == (1 << 25) * 6
 
 
+def test_memory_of_a_checkpoint_that_is_written_beside_training(make_recipe):
+    base = make_plan(make_recipe()).base
+    before, beside = (
+        stage_memory(recipe, base, recipe.stages[1], 1000, 1000, 50)
+        for recipe in (
+            make_recipe("stages.1.ema={decay: 0.5}", f"stages.1.saves_beside={way}") for way in ("false", "true")
+        )
+    )
+    assert beside - before == 4 * 1000 * 4  # weights, two moments and the anchor
+
+
 def test_memory_of_activations_that_are_made_again(make_recipe):
     recipe = make_recipe("stages.1.batch.checkpoint_activations=true")
     base = dataclasses.replace(make_plan(recipe).base, hidden_size=100, num_layers=10)

@@ -7,6 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from lingraft.errors import TrainingError
 from lingraft.model.base import Head
+from lingraft.training import chunks
 from lingraft.training import loss as loss_module
 from lingraft.training.loss import chunked_cross_entropy, token_log_probabilities
 
@@ -73,7 +74,7 @@ def test_few_logits_at_a_time_and_few_rows_of_the_gradient_change_nothing(monkey
     """Large vocabularies get smaller chunks; both pieces end in a rest here."""
     found = []
     for logits, rows in ((1 << 25, 16384), (3 * ROWS + 1, 7), (1, 1)):
-        monkeypatch.setattr(loss_module, "_LOGITS", logits)
+        monkeypatch.setattr(chunks, "LOGITS", logits)
         monkeypatch.setattr(loss_module, "_ROWS", rows)
         hidden, targets, head = problem()
         total, losses = chunked_cross_entropy(hidden, targets, head)

@@ -13,6 +13,7 @@ from lingraft.pipeline.guard_plan import deeper_base, guard_copies
 from lingraft.pipeline.rates import StageRates, stage_rates
 from lingraft.pipeline.settings import average_in_words, stage_schedule
 from lingraft.recipe import TRAIN_WORDS, Recipe, Stage
+from lingraft.training.chunks import chunk_positions
 from lingraft.training.optimizer import optimizers
 
 __all__ = ["StageOutline", "StepCost", "outline_stage", "path_length", "peak_resident", "product_rate", "stage_memory"]
@@ -24,7 +25,7 @@ _POINTS = tuple(n / 10 for n in range(10))
 _KEPT_BYTES = {"bf16": 60, "fp32": 90}
 _KEPT_BYTES_FROZEN = {"bf16": 35, "fp32": 60}
 # Of the loss: logits of a chunk in fp32 and bf16, and the matrix in bf16 (see lingraft.training.loss).
-_CHUNK, _LOGITS, _LOGIT_BYTES = 512, 1 << 25, 6
+_LOGIT_BYTES, _LOW_BYTES = 6, 2
 # What a training step reaches of the fp32 matrix-product rate, measured with SmolLM2-135M on two AVX-512 cores.
 _REACHED = {"bf16": 1.2, "fp32": 0.55}
 
@@ -163,20 +164,20 @@ def stage_memory(recipe: Recipe, base: BaseDescription, stage: Stage, parameters
     """
     extra = stage.extra_heads * rows * base.hidden_size
     copies = 1 + float(optimizers.get(stage.optimizer.name, "optimizer.name").marks.get("copies", 2))
+    # Gradients, moments and averages; the copy that is written beside training has weights in the place of gradients.
+    moving = round(4 * (stepped + extra) * copies) + 4 * stepped * (stage.ema.copies if stage.ema else 0)
     weights = (
         4 * (parameters + extra)
-        + 4 * stepped * ((stage.ema.copies if stage.ema else 0) + guard_copies(stage) + _held_branches(stage))
-        + round(4 * (stepped + extra) * copies)
+        + 4 * stepped * (guard_copies(stage) + _held_branches(stage))
+        + moving * (2 if stage.saves_beside else 1)
     )
-    if stage.saves_beside:
-        weights += round(4 * (stepped + extra) * (1 + copies)) + 4 * stepped * (stage.ema.copies if stage.ema else 0)
     tokens = stage.batch.micro_batch * stage.batch.sequence_length
     has_frozen_body = all("embeddings" in word for word in stage.trains)
     kept = (_KEPT_BYTES_FROZEN if has_frozen_body else _KEPT_BYTES)[recipe.precision]
     # Made again layer by layer, each keeps its fp32 input, and one at a time keeps all.
     per_unit = 4 * base.num_layers + kept if stage.batch.checkpoint_activations else base.num_layers * kept
     activations = tokens * base.hidden_size * per_unit
-    loss = min(_CHUNK * rows, _LOGITS) * _LOGIT_BYTES + 2 * rows * base.hidden_size
+    loss = rows * (chunk_positions(rows) * _LOGIT_BYTES + _LOW_BYTES * base.hidden_size)
     return weights + activations + loss
 
 

@@ -14,12 +14,10 @@ from torch.autograd.function import once_differentiable
 
 from lingraft.errors import TrainingError
 from lingraft.model.base import Head
+from lingraft.training.chunks import POSITIONS, chunk_positions
 
 __all__ = ["chunked_cross_entropy", "token_log_probabilities"]
 
-# Positions per chunk, and logits: what is left of the logits of a step in memory is the smaller of the two.
-_CHUNK = 512
-_LOGITS = 1 << 25
 # Rows of the head's gradient that are made at a time.
 _ROWS = 16384
 _ALL = slice(None)
@@ -47,7 +45,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         hidden_gradient = torch.empty_like(hidden) if needs_hidden else None
         weight_gradient = torch.zeros_like(weight) if needs_weight else None
         low = weight[: head.num_ids].to(dtype)
-        chunk = max(1, min(way.chunk, len(targets), _LOGITS // head.num_ids))
+        chunk = chunk_positions(head.num_ids, min(way.chunk, len(targets)))
         chunks = _Chunks(low, head, chunk, z_loss)
         product = torch.empty_like(low[:_ROWS]) if needs_weight else None
         penalty = losses.new_zeros(())
@@ -131,7 +129,7 @@ def chunked_cross_entropy(
     head: Head,
     *,
     dtype: torch.dtype = torch.float32,
-    chunk: int = _CHUNK,
+    chunk: int = POSITIONS,
     z_loss: float = 0.0,
     learning: slice = _ALL,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "positions"]]:
@@ -158,7 +156,7 @@ def chunked_cross_entropy(
 
 @torch.no_grad()
 def token_log_probabilities(
-    hidden: Float[Tensor, "positions dim"], targets: Int[Tensor, "positions"], head: Head, *, chunk: int = _CHUNK
+    hidden: Float[Tensor, "positions dim"], targets: Int[Tensor, "positions"], head: Head, *, chunk: int = POSITIONS
 ) -> tuple[Float[Tensor, "positions"], Int[Tensor, "positions"]]:
     """Return log p(target) in nats (fp32 log-softmax) and the id with the highest logit, for each position."""
     scores = torch.empty(targets.shape, dtype=torch.float32, device=hidden.device)

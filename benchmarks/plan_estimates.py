@@ -27,7 +27,7 @@ FEW = (
     "measure.at=[100%]",
     "measure.validation_bytes=4000",
     "measure.probes=[]",
-    "measure.generation=null",
+    "measure.generation.prompts=0",
     "measure.windows.full=false",
     "measure.sample_tokens=1",
 )

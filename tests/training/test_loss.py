@@ -71,10 +71,16 @@ def test_the_z_loss_and_its_gradients_equal_autograd_s(options: dict, weight: fl
 
 
 def test_few_logits_at_a_time_and_few_rows_of_the_gradient_change_nothing(monkeypatch) -> None:
-    """Large vocabularies get smaller chunks; both pieces end in a rest here."""
+    """Large vocabularies get smaller chunks; all pieces end in a rest here."""
     found = []
-    for logits, rows in ((1 << 25, 16384), (3 * ROWS + 1, 7), (1, 1)):
+    for logits, worked, rows in (
+        (1 << 25, 1 << 21, 16384),
+        (1 << 25, 5 * ROWS, 16),
+        (7 * ROWS, 3 * ROWS, 7),
+        (1, 1, 1),
+    ):
         monkeypatch.setattr(chunks, "LOGITS", logits)
+        monkeypatch.setitem(chunks.WORKED, "cpu", worked)
         monkeypatch.setattr(loss_module, "_ROWS", rows)
         hidden, targets, head = problem()
         total, losses = chunked_cross_entropy(hidden, targets, head)

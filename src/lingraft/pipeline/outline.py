@@ -13,7 +13,7 @@ from lingraft.pipeline.guard_plan import deeper_base, guard_copies
 from lingraft.pipeline.rates import StageRates, stage_rates
 from lingraft.pipeline.settings import average_in_words, stage_schedule
 from lingraft.recipe import TRAIN_WORDS, Recipe, Stage
-from lingraft.training.chunks import chunk_positions
+from lingraft.training.chunks import WORKED, chunk_positions
 from lingraft.training.optimizer import optimizers
 
 __all__ = ["StageOutline", "StepCost", "outline_stage", "path_length", "peak_resident", "product_rate", "stage_memory"]
@@ -24,8 +24,8 @@ _POINTS = tuple(n / 10 for n in range(10))
 # holds the whole estimate against a process's peak.
 _KEPT_BYTES = {"bf16": 60, "fp32": 90}
 _KEPT_BYTES_FROZEN = {"bf16": 35, "fp32": 60}
-# Of the loss: logits of a chunk in fp32 and bf16, and the matrix in bf16 (see lingraft.training.loss).
-_LOGIT_BYTES, _LOW_BYTES = 6, 2
+# Of the loss, in the type of its products: a logit, and a weight of the matrix where that is not the one it is held in.
+_LOGIT_BYTES, _LOW_BYTES = {"bf16": 2, "fp32": 4}, {"bf16": 2, "fp32": 0}
 # What a training step reaches of the fp32 matrix-product rate, measured with SmolLM2-135M on two AVX-512 cores.
 _REACHED = {"bf16": 1.2, "fp32": 0.55}
 
@@ -177,7 +177,8 @@ def stage_memory(recipe: Recipe, base: BaseDescription, stage: Stage, parameters
     # Made again layer by layer, each keeps its fp32 input, and one at a time keeps all.
     per_unit = 4 * base.num_layers + kept if stage.batch.checkpoint_activations else base.num_layers * kept
     activations = tokens * base.hidden_size * per_unit
-    loss = rows * (chunk_positions(rows) * _LOGIT_BYTES + _LOW_BYTES * base.hidden_size)
+    logits = chunk_positions(rows, tokens) * _LOGIT_BYTES[recipe.precision]
+    loss = rows * (logits + _LOW_BYTES[recipe.precision] * base.hidden_size) + 4 * WORKED["cpu"]
     return weights + activations + loss
 
 

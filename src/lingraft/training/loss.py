@@ -1,7 +1,8 @@
 """Cross-entropy over a large vocabulary without ever holding all of its logits.
 
-Logits are made for a chunk of positions at a time, in the compute type; the loss is taken in fp32. The gradient is
-built while the chunk's logits exist, so the backward pass makes no logits at all.
+Logits are made for a chunk of positions at a time, in the compute type; the loss is taken in fp32, of some rows of the
+chunk at a time, whose slope takes their place. The gradient is built while the chunk's slopes exist, so the backward
+pass makes no logits at all.
 """
 
 from dataclasses import dataclass
@@ -14,12 +15,14 @@ from torch.autograd.function import once_differentiable
 
 from lingraft.errors import TrainingError
 from lingraft.model.base import Head
-from lingraft.training.chunks import POSITIONS, chunk_positions
+from lingraft.training.chunks import POSITIONS, WORKED, chunk_positions
 
 __all__ = ["chunked_cross_entropy", "token_log_probabilities"]
 
 # Rows of the head's gradient that are made at a time.
 _ROWS = 16384
+# Positions that are scored at a time where nothing learns: their logits are in fp32.
+_SCORED = 512
 _ALL = slice(None)
 
 
@@ -89,13 +92,14 @@ class _Chunks:
 
     def __init__(self, weight: Tensor, head: Head, size: int, z_loss: float) -> None:
         self._weight, self._head, self._z_loss = weight, head, z_loss
-        shape, device = (size, len(weight)), weight.device
-        self._low = torch.empty(shape, dtype=weight.dtype, device=device)
-        self._logits = torch.empty(shape, device=device)
+        device, num_ids = weight.device, len(weight)
+        self._rows = max(1, min(size, WORKED.get(device.type, WORKED["other"]) // max(1, num_ids)))
+        self._low = torch.empty((size, num_ids), dtype=weight.dtype, device=device)
+        self._logits = torch.empty((self._rows, num_ids), device=device)
         # Logarithms take the place of logits, unless a cap's slope needs these. Only the CPU's kernel is known to
         # have read a row by the time it writes there.
         in_place = head.softcap is None and device.type == "cpu"
-        self._logs = self._logits if in_place else torch.empty(shape, device=device)
+        self._logs = self._logits if in_place else torch.empty_like(self._logits)
         self._bias = None if head.bias is None else head.bias[: head.num_ids].float()
 
     def loss_and_slope(self, states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -103,9 +107,18 @@ class _Chunks:
 
         The slope, in the type of the product, is there until the next call.
         """
-        size, places, cap = len(states), targets[:, None], self._head.softcap
-        low, logits, logs = self._low[:size], self._logits[:size], self._logs[:size]
-        logits.copy_(torch.mm(states, self._weight.T, out=low))
+        low = self._low[: len(states)]
+        torch.mm(states, self._weight.T, out=low)
+        pieces = (slice(start, start + self._rows) for start in range(0, len(low), self._rows))
+        parts = [self._put_slope(low[piece], targets[piece]) for piece in pieces]
+        losses, log_z = (torch.cat(each) for each in zip(*parts, strict=True))
+        return losses, low, log_z
+
+    def _put_slope(self, low: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Put the slope of some rows in the place of their logits; return their losses and log Z."""
+        size, places, cap = len(low), targets[:, None], self._head.softcap
+        logits, logs = self._logits[:size], self._logs[:size]
+        logits.copy_(low)
         if self._bias is not None:
             logits += self._bias
         if cap is not None:
@@ -120,7 +133,8 @@ class _Chunks:
         slope.scatter_add_(1, places, torch.full_like(places, -1, dtype=slope.dtype))
         if cap is not None:
             slope *= logits.div_(cap).square_().neg_().add_(1)
-        return losses, low.copy_(slope), log_z
+        low.copy_(slope)
+        return losses, log_z
 
 
 def chunked_cross_entropy(
@@ -156,7 +170,7 @@ def chunked_cross_entropy(
 
 @torch.no_grad()
 def token_log_probabilities(
-    hidden: Float[Tensor, "positions dim"], targets: Int[Tensor, "positions"], head: Head, *, chunk: int = POSITIONS
+    hidden: Float[Tensor, "positions dim"], targets: Int[Tensor, "positions"], head: Head, *, chunk: int = _SCORED
 ) -> tuple[Float[Tensor, "positions"], Int[Tensor, "positions"]]:
     """Return log p(target) in nats (fp32 log-softmax) and the id with the highest logit, for each position."""
     scores = torch.empty(targets.shape, dtype=torch.float32, device=hidden.device)

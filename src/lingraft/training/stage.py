@@ -400,7 +400,8 @@ def _losses(loop: _Loop, batch: Batch, tokens: Tensor, documents: Tensor, counts
 
 
 def _autocast(device: str, dtype: torch.dtype) -> AbstractContextManager[Any]:
-    return nullcontext() if dtype == torch.float32 else torch.autocast(device, dtype=dtype)
+    # A forward pass uses each matrix once: kept, its copy in the lower type would be of no use, and there until the end.
+    return nullcontext() if dtype == torch.float32 else torch.autocast(device, dtype=dtype, cache_enabled=False)
 
 
 def _judge(loop: _Loop, loss: float, norm: float, batch: Batch, step: int) -> Alarm | None:

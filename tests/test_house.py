@@ -236,6 +236,7 @@ report.card
 report.frame
 report.contenders
 report.recommendation
+report.arms
 report.pareto
 report.comparison
 report.page

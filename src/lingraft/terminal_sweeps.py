@@ -13,6 +13,8 @@ from lingraft.quantities import format_duration, format_tokens
 from lingraft.terminal import plain
 
 if TYPE_CHECKING:
+    from lingraft.measure.comparison import Match
+    from lingraft.measure.verdict import Verdict
     from lingraft.pipeline.sweeping import ArmState, SweepPlan
     from lingraft.report.comparison import Comparison
 
@@ -70,32 +72,12 @@ def show_states(states: Sequence["ArmState"], console: Console) -> None:
 
 
 def show_comparison(comparison: "Comparison", console: Console) -> None:
-    """Print every arm's change from the base, its differences from the first arm, what is refused, and the verdict."""
+    """Print every arm's change from the base, how arms differ, what is refused, and the verdict."""
     from lingraft.report.comparison import rules_in_words
-    from lingraft.report.recommendation import with_interval
 
-    verdict = comparison.verdict
-    table = Table(title="changes from the base model, bits per byte", title_justify="left")
-    for header in ("arm", f"{verdict.target}: gain", f"{verdict.source}: loss", "runs"):
-        table.add_column(header, overflow="fold")
-    for one in verdict.standings:
-        gain = with_interval(one.gain) if one.gain else "–"
-        loss = with_interval(one.loss, sign=True) if one.loss else "–"
-        table.add_row(plain(one.arm), plain(gain), plain(loss), str(len(one.seeds)))
-    console.print(table)
-    table = Table(title=f"minus {plain(comparison.reference)}, on the same items", title_justify="left")
-    for header in ("quantity", "arm", "difference", "p by Holm", "told apart", "could be found"):
-        table.add_column(header, overflow="fold")
-    for match in comparison.matches:
-        told = ("better" if match.is_better else "worse") if match.is_told else "no"
-        cells = (plain(with_interval(match.difference, sign=True)), f"{match.adjusted:.3f}", told)
-        table.add_row(
-            plain(match.quantity.label),
-            plain(match.second),
-            *cells,
-            f"{match.detectable:.3f}" if match.detectable else "–",
-        )
-    console.print(table)
+    console.print(_standings(comparison.verdict))
+    for reference in dict.fromkeys(match.first for match in comparison.matches):
+        console.print(_differences(comparison.matches, reference))
     for refused in comparison.refused:
         names = f"{refused.quantity.label}, {refused.second} against {refused.first}"
         console.print(f"not compared: {plain(names)}: {plain(refused.reason)}", highlight=False)
@@ -104,16 +86,45 @@ def show_comparison(comparison: "Comparison", console: Console) -> None:
     console.print(plain(f"Compared is each run's end. {rules_in_words(comparison.experiment)}"), highlight=False)
     for note in comparison.experiment.notes:
         console.print(plain(note), highlight=False)
-    _say(comparison.recommendation.headline, comparison.recommendation.reasons, console)
+    told = comparison.recommendation
+    _say(told.headline, told.caveat, told.reasons, console)
+
+
+def _standings(verdict: "Verdict") -> Table:
+    from lingraft.report.recommendation import with_interval
+
+    table = Table(title="change from the base model in bits per byte (fewer are better)", title_justify="left")
+    for header in ("arm", verdict.target, verdict.source, "runs"):
+        table.add_column(header, overflow="fold")
+    for one in verdict.standings:
+        changes = (one.gain.negated if one.gain else None, one.loss)
+        cells = (plain(with_interval(change, sign=True)) if change else "–" for change in changes)
+        table.add_row(plain(one.arm), *cells, str(len(one.seeds)))
+    return table
+
+
+def _differences(matches: Sequence["Match"], reference: str) -> Table:
+    from lingraft.report.recommendation import difference_in_words, p_in_words
+
+    table = Table(title=f"minus {plain(reference)}, on the same items", title_justify="left")
+    for header in ("quantity", "arm", "difference", "told apart", "p by Holm", "would show from"):
+        table.add_column(header, overflow="fold")
+    for match in (one for one in matches if one.first == reference):
+        told = ("better" if match.is_better else "worse") if match.is_told else "no"
+        seen = f"{match.detectable:.3f}" if match.detectable else "–"
+        names = (plain(match.quantity.label), plain(match.second))
+        table.add_row(*names, plain(difference_in_words(match.difference)), told, p_in_words(match.adjusted), seen)
+    return table
 
 
 def show_recommendation(path: Path, console: Console) -> None:
     """Print the verdict that the JSON file of a comparison holds."""
     told = json.loads(path.read_text(encoding="utf-8"))["recommendation"]
-    _say(told["headline"], told["reasons"], console)
+    _say(told["headline"], told["caveat"], told["reasons"], console)
 
 
-def _say(headline: str, reasons: Sequence[str], console: Console) -> None:
+def _say(headline: str, caveat: str, reasons: Sequence[str], console: Console) -> None:
     console.print(f"[bold]{plain(headline)}[/bold]", highlight=False)
+    console.print(plain(caveat), highlight=False)
     for reason in reasons:
         console.print(f"- {plain(reason)}", highlight=False)

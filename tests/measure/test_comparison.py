@@ -9,8 +9,10 @@ from lingraft.item_records import ItemRecord
 from lingraft.measure.comparison import (
     Arm,
     ArmRun,
+    Level,
     Quantity,
     change_from_base,
+    level_of,
     match,
     matches,
     quantities_of,
@@ -127,12 +129,21 @@ def test_several_runs_of_an_arm_are_drawn_apart_from_items() -> None:
 
 def test_p_is_adjusted_over_all_that_is_compared_at_once() -> None:
     arms = [arm("a", answers([0] * 8)), arm("b", answers([1] * 8)), arm("c", answers([1] * 6 + [0] * 2))]
-    made, refused = matches(arms, "a", [COPAIN])
+    made, refused = matches(arms, ["a"], [COPAIN])
     assert [(one.second, one.p) for one in made] == [("b", pytest.approx(2 / 256)), ("c", pytest.approx(2 / 64))]
     assert [one.adjusted for one in made] == pytest.approx([4 / 256, 2 / 64])
     assert refused == ()
     with pytest.raises(MeasurementError, match="no arm is named 'd'"):
-        matches(arms, "d", [COPAIN])
+        matches(arms, ["a", "d"], [COPAIN])
+
+
+def test_two_references_are_held_against_each_other_once_and_p_is_adjusted_over_both() -> None:
+    """p of 2/256, 2/64 and 1/2: times three, two and one."""
+    arms = [arm("a", answers([0] * 8)), arm("b", answers([1] * 8)), arm("c", answers([1] * 6 + [0] * 2))]
+    made, _ = matches(arms, ["a", "b"], [COPAIN])
+    assert [(one.first, one.second) for one in made] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert [one.adjusted for one in made] == pytest.approx([6 / 256, 4 / 64, 0.5])
+    assert [one.difference.value for one in made] == pytest.approx([1.0, 0.75, -0.25])
 
 
 def test_what_is_not_comparable_is_refused_by_name_and_reason() -> None:
@@ -146,9 +157,18 @@ def test_what_is_not_comparable_is_refused_by_name_and_reason() -> None:
     ):  # fmt: skip
         with pytest.raises(MeasurementError, match=reason):
             match(first, second, quantity)
-        made, refused = matches([first, second], "a", [quantity])
+        made, refused = matches([first, second], ["a"], [quantity])
         assert made == ()
         assert (refused[0].first, refused[0].second) == ("a", "b")
+
+
+def test_levels_are_what_the_change_is_the_difference_of() -> None:
+    base = [*bits([40, 20], stage="base"), *answers([1, 1, 0, 0], stage="base")]
+    one = arm("a", [*bits([30, 10]), *answers([1, 0, 0, 0])], base=base)
+    assert level_of(one, EU) == Level(before=60 / 20, after=40 / 20)
+    assert level_of(one, COPAIN) == Level(before=0.5, after=0.25)
+    with pytest.raises(MeasurementError, match="bits per byte, en: a or its base model was not asked"):
+        level_of(one, EN)
 
 
 def test_the_change_from_the_base_is_paired_with_it() -> None:

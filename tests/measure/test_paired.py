@@ -7,7 +7,7 @@ import random
 import pytest
 
 from lingraft.errors import MeasurementError
-from lingraft.measure.paired import arm_mean, holm, mcnemar, paired_difference, smallest_detectable
+from lingraft.measure.paired import arm_mean, holm, macro_mean, mcnemar, paired_difference, smallest_detectable
 
 FEW = 2000
 
@@ -174,6 +174,21 @@ def test_both_sides_and_directions_agree_and_draws_are_seeded() -> None:
     assert one != paired_difference(first, second, [1] * 60, resamples=FEW, seed=1)
     other = paired_difference(second, first, [1] * 60, resamples=FEW)
     assert (other.value, other.low, other.high) == pytest.approx((-one.value, -one.high, -one.low), abs=1e-12)
+
+
+def test_the_macro_mean_by_hand_is_what_the_interval_is_around() -> None:
+    """Stratum a: 1 / 1; b: 3 / 6, of two runs 3 / 6 and 6 / 6."""
+    runs, sizes, strata = [[1, 1, 2], [1, 2, 4]], [1, 2, 4], ["a", "b", "b"]
+    assert macro_mean(runs[:1], sizes, strata=strata) == pytest.approx((1 + 3 / 6) / 2)
+    assert macro_mean(runs, sizes, strata=strata) == pytest.approx((1.5 / 2 + 2 / 2) / 2)
+    assert macro_mean(runs, sizes, strata=strata) == arm_mean(runs, sizes, strata=strata, resamples=FEW).value
+    with pytest.raises(MeasurementError, match="pairs need two scores"):
+        macro_mean([[]], [])
+
+
+@pytest.mark.parametrize(("second", "is_nothing"), [([1, 0, 1], True), ([1, 1, 0], False), ([1, 1, 1], False)])
+def test_a_difference_of_nothing_is_one_of_no_item(second: list[int], is_nothing: bool) -> None:
+    assert paired_difference([[1, 0, 1]], [second], [1] * 3, resamples=FEW).is_nothing is is_nothing
 
 
 def test_every_stratum_weighs_the_same_and_is_drawn_by_itself() -> None:

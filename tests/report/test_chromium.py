@@ -319,8 +319,8 @@ def test_a_comparison_is_reached_by_keyboard_alone(browser: Browser, comparison:
         "Which to ship",
         "How to read this",
         "Numbers",
-        "Table: Changes from the base model",
-        "Table: Every arm",
+        "Table: Base model and arms",
+        "Table: Against",
     ):
         assert any(text.startswith(stop) for text in seen), (stop, seen)
 

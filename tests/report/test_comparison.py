@@ -9,6 +9,7 @@ import pytest
 
 from lingraft.errors import MeasurementError, RunFolderError
 from lingraft.item_records import ItemRecord, write_items
+from lingraft.measure.paired import holm
 from lingraft.measure.verdict import Rules
 from lingraft.report import write_report
 from lingraft.report.comparison import (
@@ -169,11 +170,15 @@ def _three(write: Write) -> list[Path]:
 def test_a_sure_recommendation(write: Write) -> None:
     words = compare_runs(_three(write)).recommendation
     assert (words.headline, words.kind) == ("Ship “better”.", "sure")
-    assert words.reasons[0].startswith("“better” makes Basque (eu) text cheaper than the base model does, by 0.50")
+    assert words.reasons[0].startswith("Basque (eu): “better” needs 1.497 bits")
+    assert "bits for a byte of text, the base model 1.999" in words.reasons[0]
+    assert "): better. " in words.reasons[0] + " "
+    assert words.reasons[1].startswith("English (en): “better” needs 1.015 bits")
+    assert words.reasons[1].endswith("): worse. +0.05 would have been allowed.")
+    assert words.caveat.startswith("One training run: item uncertainty only.")
     told = "\n".join(words.reasons)
-    assert "Clearly less is gained by (beside “better”): “plain” −0.10" in told
+    assert "Clearly worse for Basque (eu) than “better”: “plain”, by 0.1" in told
     assert "“greedy” is not to be shipped: English (en) text costs +0.29" in told
-    assert "One training run: item uncertainty only." in told
 
 
 def test_a_tie_is_said(write: Write) -> None:
@@ -183,7 +188,8 @@ def test_a_tie_is_said(write: Write) -> None:
     assert words.kind == "unsure"
     assert words.headline == "Ship “a”; the data do not tell its gain from that of “b”."
     told = "\n".join(words.reasons)
-    assert "not told apart. A difference of 0.0" in told
+    assert "more bits per byte than “b”, not told apart (p " in told or "not told apart (p " in told
+    assert "A difference of 0.0" in told
     assert "costs English (en) least" in told
     assert found.verdict.tied
 
@@ -227,7 +233,7 @@ def test_several_seeds_are_said_and_their_spread_shown(write: Write, tmp_path: P
     ]  # fmt: skip
     found = compare_runs(folders)
     assert found.verdict.chosen == "a"
-    assert "3 training runs per arm that differ in their seed" in found.recommendation.reasons[-1]
+    assert "3 training runs per arm that differ in their seed" in found.recommendation.caveat
     outline = Outline(write_comparison(found, tmp_path / "page.html").read_text(encoding="utf-8"))
     assert "standard deviation over seeds0.02" in outline.text
 
@@ -314,8 +320,29 @@ def test_the_numbers_are_written_as_plain_values(write: Write, tmp_path: Path) -
     told = json.loads(write_comparison_json(found, tmp_path / "numbers.json").read_text(encoding="utf-8"))
     assert told == json.loads(json.dumps(comparison_json(found)))
     assert (told["chosen"], told["reference"], len(told["arms"])) == ("better", "plain", 3)
+    assert told["arms"][1]["levels"]["bits per byte, eu"]["after"] == pytest.approx(1.5, abs=0.01)
     assert told["arms"][0]["falls"]["probe/copain, exact match"]["value"] == 0.0
-    assert {one["second"] for one in told["differences"]} == {"better", "greedy"}
+    pairs = {(one["first"], one["second"]) for one in told["differences"]}
+    assert pairs == {("plain", "better"), ("plain", "greedy"), ("better", "greedy")}
+
+
+def test_what_the_choice_rests_on_is_told_apart_alike_in_words_and_in_the_tables(write: Write, tmp_path: Path) -> None:
+    """Two arms are held against the best by what they gain: p counts twice for the smaller, whatever else is tabled."""
+    folders = [
+        write("best", 1.5, 1.0),
+        write("near", 1.506, 1.01, noise=2, stage={"mix": {"eu": 1.0}}),
+        write("far", 1.6, 0.9, noise=3, stage={"mix": {"eu": 0.5, "en": 0.5}}),
+    ]
+    found = compare_runs(folders)
+    decisive = {one.second: one for one in found.matches if one.is_decisive and one.first == "best"}
+    gains = {one.second: one for one in found.verdict.gains}
+    assert decisive.keys() == gains.keys() == {"near", "far"}
+    assert all(decisive[name].adjusted == gains[name].adjusted for name in gains)
+    assert gains["far"].adjusted == pytest.approx(2 * gains["far"].p)
+    others = [one for one in found.matches if not one.is_decisive]
+    assert [one.adjusted for one in others] == list(holm([one.p for one in others]))
+    page = Outline(write_comparison(found, tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert f"by which the arm is chosen, there are 2, of the others {len(others)}." in page.text
 
 
 def test_the_chart_has_a_point_for_each_arm_with_intervals_both_ways(write: Write) -> None:
@@ -324,7 +351,9 @@ def test_the_chart_has_a_point_for_each_arm_with_intervals_both_ways(write: Writ
     assert chart is not None
     points = [trace for trace in chart.figure.data if trace.mode == "markers"]
     assert [trace.name for trace in points] == ["plain", "better (recommended)", "greedy"]
-    assert points[1].y[0] == pytest.approx(0.5, abs=0.01)
+    assert points[1].y[0] == pytest.approx(-0.5, abs=0.01)
+    assert chart.figure.layout.yaxis.autorange == "reversed"
+    assert len(chart.figure.layout.shapes) == 1
     assert points[1].x[0] == pytest.approx(0.02, abs=0.01)
     assert points[1].error_x.array[0] > 0
     assert points[1].error_y.arrayminus[0] > 0

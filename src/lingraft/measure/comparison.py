@@ -12,17 +12,28 @@ from typing import Any
 
 from lingraft.errors import MeasurementError
 from lingraft.item_records import ItemRecord
-from lingraft.measure.paired import Estimate, McNemar, arm_mean, holm, mcnemar, paired_difference, smallest_detectable
+from lingraft.measure.paired import (
+    Estimate,
+    McNemar,
+    arm_mean,
+    holm,
+    macro_mean,
+    mcnemar,
+    paired_difference,
+    smallest_detectable,
+)
 
 __all__ = [
     "BITS",
     "Arm",
     "ArmRun",
+    "Level",
     "Match",
     "Quantity",
     "Refused",
     "Scores",
     "change_from_base",
+    "level_of",
     "match",
     "matches",
     "quantities_of",
@@ -102,6 +113,14 @@ class Arm:
 
 
 @dataclass(frozen=True)
+class Level:
+    """A quantity itself: of the base model, and of an arm at its end (the mean over its runs)."""
+
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
 class Match:
     """How one arm differs from another in one quantity, on the same items.
 
@@ -114,6 +133,7 @@ class Match:
         p: two-sided p: McNemar's where there is one and all tasks have as many items, else that of the resampling.
         adjusted: p by Holm over everything that was compared at once.
         detectable: the smallest true difference that the test behind ``p`` would have found in 8 of 10 tries.
+        is_decisive: whether a choice among arms rests on it.
     """
 
     quantity: Quantity
@@ -124,6 +144,7 @@ class Match:
     p: float
     adjusted: float
     detectable: float
+    is_decisive: bool = False
 
     @property
     def is_told(self) -> bool:
@@ -240,6 +261,22 @@ def change_from_base(arm: Arm, quantity: Quantity) -> Estimate:
     return arm_mean(changes, first.denominators, strata=first.strata, clusters=first.clusters)
 
 
+def level_of(arm: Arm, quantity: Quantity) -> Level:
+    """Return a quantity of the base model and of an arm: what :func:`change_from_base` is the difference of.
+
+    Raises:
+        MeasurementError: one of them was not asked.
+    """
+    means = []
+    for side in ([run.base for run in arm.runs], [run.final for run in arm.runs]):
+        columns = [_column(scores, quantity) for scores in side]
+        if not all(one.items for one in columns):
+            raise MeasurementError(f"{quantity.label}: {arm.name} or its base model was not asked")
+        first = columns[0]
+        means.append(macro_mean([one.numerators for one in columns], first.denominators, strata=first.strata))
+    return Level(*means)
+
+
 def refuse_incomparable(first: Arm, second: Arm, quantity: Quantity) -> None:
     """Raise a MeasurementError with the reason where two arms cannot be compared in a quantity."""
     _sides(first, second, quantity)
@@ -313,19 +350,21 @@ def _refuse_other_items(one: _Column, other: _Column, name: str) -> None:
 
 
 def matches(
-    arms: Sequence[Arm], reference: str, quantities: Sequence[Quantity]
+    arms: Sequence[Arm], references: Sequence[str], quantities: Sequence[Quantity]
 ) -> tuple[tuple[Match, ...], tuple[Refused, ...]]:
-    """Return every other arm minus the reference in each quantity, p adjusted over all of them, and what is refused.
+    """Return every other arm minus each reference in each quantity, and what is refused.
+
+    p is adjusted over all of them. Two references are held against each other once, under the first.
 
     Raises:
-        MeasurementError: no arm has the name of the reference.
+        MeasurementError: no arm has the name of a reference.
     """
-    first = next((arm for arm in arms if arm.name == reference), None)
-    if first is None:
-        raise MeasurementError(f"no arm is named {reference!r} (arms: {', '.join(arm.name for arm in arms)})")
+    named = {arm.name: arm for arm in arms}
+    if unknown := [name for name in references if name not in named]:
+        raise MeasurementError(f"no arm is named {unknown[0]!r} (arms: {', '.join(named)})")
     made: list[Match] = []
     refused: list[Refused] = []
-    for quantity, second in _pairs(arms, first, quantities):
+    for first, second, quantity in _pairs(arms, [named[name] for name in references], quantities):
         try:
             made.append(match(first, second, quantity))
         except MeasurementError as error:
@@ -334,8 +373,9 @@ def matches(
     return tuple(replace(one, adjusted=p) for one, p in zip(made, adjusted, strict=True)), tuple(refused)
 
 
-def _pairs(arms: Sequence[Arm], first: Arm, quantities: Sequence[Quantity]) -> Iterator[tuple[Quantity, Arm]]:
-    for quantity in quantities:
-        for arm in arms:
-            if arm is not first:
-                yield quantity, arm
+def _pairs(
+    arms: Sequence[Arm], references: Sequence[Arm], quantities: Sequence[Quantity]
+) -> Iterator[tuple[Arm, Arm, Quantity]]:
+    for number, first in enumerate(references):
+        others = [arm for arm in arms if arm is not first and arm not in references[:number]]
+        yield from ((first, second, quantity) for quantity in quantities for second in others)

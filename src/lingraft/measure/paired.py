@@ -20,6 +20,7 @@ __all__ = [
     "McNemar",
     "arm_mean",
     "holm",
+    "macro_mean",
     "mcnemar",
     "paired_difference",
     "smallest_detectable",
@@ -90,6 +91,11 @@ class Estimate:
     def is_told(self) -> bool:
         """Whether the interval leaves 0 out."""
         return self.low > _NOTHING or self.high < -_NOTHING
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether no draw of the items gives anything but 0: every one of them has the same score on both sides."""
+        return max(abs(self.value), abs(self.low), abs(self.high)) <= _NOTHING and self.error <= _NOTHING
 
     @property
     def negated(self) -> "Estimate":
@@ -182,6 +188,18 @@ def arm_mean(
     """
     spread = _spread(runs, denominators, strata, clusters, resamples, seed)
     return _estimate(spread, len(denominators), np.random.default_rng([seed, 1]))
+
+
+def macro_mean(
+    runs: Sequence[Sequence[Number]], denominators: Sequence[Number], *, strata: Sequence[Hashable] | None = None
+) -> float:
+    """Return the number that :func:`arm_mean` puts an interval around, without drawing anything.
+
+    Raises:
+        MeasurementError: there are no runs or no items, or lists differ in length.
+    """
+    values, _ = _spread(runs, denominators, strata, None, 0, 0)
+    return float(values.mean())
 
 
 def paired_difference(

@@ -12,16 +12,18 @@ from lingraft.errors import MeasurementError
 from lingraft.measure.comparison import (
     BITS,
     Arm,
+    Level,
     Match,
     Quantity,
     change_from_base,
+    level_of,
     matches,
     quantities_of,
     refuse_incomparable,
 )
 from lingraft.measure.paired import Estimate
 
-__all__ = ["Rules", "Standing", "Verdict", "judge"]
+__all__ = ["Rules", "Standing", "Verdict", "bits_of", "judge"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Standing:
         gain: bits per byte that target text got cheaper.
         loss: bits per byte that source text got more expensive.
         falls: probe → by how much its score fell.
+        levels: what the base and the arm have of each of these, as it was measured.
         excluded: why it is not to be shipped: ``source``, ``icl``, or a reason in words why it cannot be judged; None
             where it may.
     """
@@ -56,6 +59,7 @@ class Standing:
     gain: Estimate | None
     loss: Estimate | None
     falls: Mapping[Quantity, Estimate]
+    levels: Mapping[Quantity, Level]
     excluded: str | None
 
     @property
@@ -125,7 +129,7 @@ def judge(arms: Sequence[Arm], *, target: str, source: str, rules: Rules | None 
     if not arms:
         raise MeasurementError("there is no arm to judge")
     rules = rules or Rules()
-    gain, loss = Quantity(BITS, "bits", target), Quantity(BITS, "bits", source)
+    gain, loss = bits_of(target), bits_of(source)
     model = _most_complete(arms, (gain, loss))
     standings = tuple(_standing(arm, model, gain, loss, rules) for arm in arms)
     eligible = [standing for standing in standings if standing.excluded is None]
@@ -133,11 +137,16 @@ def judge(arms: Sequence[Arm], *, target: str, source: str, rules: Rules | None 
         return Verdict(rules, target, source, standings, None, None)
     best = max(eligible, key=_gain_of).arm
     may = [arm for arm in arms if arm.name in {standing.arm for standing in eligible}]
-    gains, _ = matches(may, best, [gain])
+    gains, _ = matches(may, [best], [gain])
     tied = {best} | {one.second for one in gains if not one.is_told}
     chosen = min((standing for standing in eligible if standing.arm in tied), key=_loss_of).arm
-    losses = matches([arm for arm in may if arm.name in (best, chosen)], best, [loss])[0] if chosen != best else ()
+    losses = matches([arm for arm in may if arm.name in (best, chosen)], [best], [loss])[0] if chosen != best else ()
     return Verdict(rules, target, source, standings, chosen, best, gains, losses)
+
+
+def bits_of(language: str) -> Quantity:
+    """Return the quantity that gain and loss are changes of."""
+    return Quantity(BITS, "bits", language)
 
 
 def _gain_of(standing: Standing) -> float:
@@ -156,7 +165,9 @@ def _standing(arm: Arm, model: Arm, target: Quantity, source: Quantity, rules: R
         reason = "source"
     if reason is None and any(fall.value > rules.max_icl_fall and fall.low > 0 for fall in falls.values()):
         reason = "icl"
-    return Standing(arm.name, arm.seeds, change.negated if change else None, loss, falls, reason)
+    known = [quantity for quantity, one in ((target, change), (source, loss)) if one]
+    levels = {quantity: level_of(arm, quantity) for quantity in (*known, *falls)}
+    return Standing(arm.name, arm.seeds, change.negated if change else None, loss, falls, levels, reason)
 
 
 def _change(arm: Arm, model: Arm, quantity: Quantity) -> tuple[Estimate | None, str | None]:

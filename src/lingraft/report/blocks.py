@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lingraft.report.drawing import Chart
@@ -81,6 +81,7 @@ def table(
     class_: str | None = None,
     *,
     whole: bool = False,
+    chosen: Collection[int] = (),
 ) -> Html:
     """Return a table that scrolls in its own box; the first cell of a row is its head.
 
@@ -90,17 +91,18 @@ def table(
         rows: cells as text, or as markup that was made here.
         class_: how it is to look.
         whole: show all rows, however many, so that it scrolls sideways only.
+        chosen: the numbers of rows that are to stand out, counted from 0.
     """
     head = element("thead", element("tr", (element("th", column, scope="col") for column in columns)))
-    body = element("tbody", (_table_row(row) for row in rows))
+    body = element("tbody", (_table_row(row, is_chosen=number in chosen) for number, row in enumerate(rows)))
     made = element("table", element("caption", caption), head, body, class_=class_)
     shape = "scroll whole" if whole else "scroll"
     return element("div", made, class_=shape, role="region", tabindex="0", aria_label=f"Table: {caption}")
 
 
-def _table_row(cells: Sequence[str]) -> Html:
+def _table_row(cells: Sequence[str], *, is_chosen: bool) -> Html:
     first = element("th", cells[0] if isinstance(cells[0], Html) else isolated(cells[0]), scope="row")
-    return element("tr", first, (_cell(cell) for cell in cells[1:]))
+    return element("tr", first, (_cell(cell) for cell in cells[1:]), class_="chosen" if is_chosen else None)
 
 
 def _cell(text: str) -> Html:

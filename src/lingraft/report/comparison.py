@@ -9,13 +9,23 @@ from typing import Any
 
 from lingraft.errors import LingraftError
 from lingraft.measure.comparison import Arm, Match, Quantity, Refused, matches, quantities_of
+from lingraft.measure.paired import holm
 from lingraft.measure.verdict import Rules, Standing, Verdict, judge
+from lingraft.report.arms import arms_table, settings_table
 from lingraft.report.blocks import Figures, Section, section, table
 from lingraft.report.contenders import Experiment, read_experiment
 from lingraft.report.escaping import Html, element, isolated, join
 from lingraft.report.frame import Content, compose_page
 from lingraft.report.pareto import pareto_chart
-from lingraft.report.recommendation import Recommendation, in_words, recommend, signed, with_interval
+from lingraft.report.recommendation import (
+    Recommendation,
+    difference_in_words,
+    in_words,
+    p_in_words,
+    recommend,
+    signed,
+    with_interval,
+)
 from lingraft.report.rows import language_name
 from lingraft.run import write_file
 
@@ -32,8 +42,8 @@ __all__ = [
 
 _TITLES = {
     "recommendation": "Which to ship",
-    "trade": "Gain against loss",
     "arms": "The arms",
+    "trade": "Gain against loss",
     "differences": "Differences",
     "seeds": "Seeds",
     "not-compared": "Not compared",
@@ -54,7 +64,8 @@ class Comparison:
     Attributes:
         experiment: the arms.
         reference: the arm that the others are compared with.
-        matches: every other arm minus the reference, in every quantity.
+        matches: every other arm minus the reference, in every quantity, and every third minus the recommended one; p is
+            adjusted over those that the choice rests on, and over all others.
         refused: what could not be compared, and why.
         verdict: which to ship.
         recommendation: the same in words.
@@ -86,10 +97,27 @@ def compare_runs(
     """
     experiment = read_experiment(folders)
     reference = experiment.arms[0].name
-    found, refused = matches(experiment.arms, reference, quantities_of(experiment.arms))
     verdict = judge(experiment.arms, target=experiment.target, source=experiment.source, rules=rules)
+    references = list(dict.fromkeys(name for name in (reference, verdict.chosen) if name))
+    made, refused = matches(experiment.arms, references, quantities_of(experiment.arms))
+    found = _adjusted_apart(made, verdict)
     words = recommend(verdict, experiment.arms)
     return Comparison(experiment, reference, found, refused, verdict, words, dict(failed or {}))
+
+
+def _adjusted_apart(found: Sequence[Match], verdict: Verdict) -> tuple[Match, ...]:
+    """Return differences with p adjusted within their kind: what the choice rests on, and what is told beside it.
+
+    So a page never says of one difference that it is told apart, for the choice, and that it is not, in a table.
+    """
+    decisive = {_pair(one): one.adjusted for one in (*verdict.gains, *verdict.losses)}
+    others = [one for one in found if _pair(one) not in decisive]
+    adjusted = decisive | dict(zip(map(_pair, others), holm([one.p for one in others]), strict=True))
+    return tuple(replace(one, adjusted=adjusted[_pair(one)], is_decisive=_pair(one) in decisive) for one in found)
+
+
+def _pair(one: Match) -> tuple[Quantity, frozenset[str]]:
+    return one.quantity, frozenset((one.first, one.second))
 
 
 def write_comparison(comparison: Comparison, to: Path, *, title: str = "Comparison") -> Path:
@@ -113,12 +141,12 @@ def comparison_sections(comparison: Comparison, figures: Figures) -> list[Sectio
     """Return all sections of the page; the page on several runs takes them in too."""
     made = {
         "recommendation": _recommendation(comparison.recommendation),
+        "arms": arms_table(comparison.verdict, comparison.experiment, list(comparison.failed)),
         "trade": _trade(comparison.verdict, figures),
-        "arms": _arms(comparison),
         "differences": _differences(comparison),
         "seeds": _seeds(comparison),
         "not-compared": _not_compared(comparison),
-        "settings": _settings(comparison.experiment),
+        "settings": settings_table(comparison.experiment),
         "reading": _reading(comparison),
     }
     return [Section(name, _TITLES[name], content) for name, content in made.items() if content]
@@ -163,15 +191,16 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def _standing_json(standing: Standing) -> dict[str, Any]:
-    told = asdict(replace(standing, falls={}))
+    told = asdict(replace(standing, falls={}, levels={}))
     told["falls"] = {quantity.label: asdict(fall) for quantity, fall in standing.falls.items()}
+    told["levels"] = {quantity.label: asdict(level) for quantity, level in standing.levels.items()}
     return told
 
 
 def _recommendation(words: Recommendation) -> Html:
     kind, badge = _KINDS[words.kind]
     head = element("div", element("span", badge, class_="badge"), element("p", words.headline, class_="headline"),
-                   class_=f"verdict {kind}")  # fmt: skip
+                   element("p", words.caveat, class_="caveat"), class_=f"verdict {kind}")  # fmt: skip
     return join(head, element("ul", (element("li", reason) for reason in words.reasons), class_="notes"))
 
 
@@ -180,80 +209,39 @@ def _trade(verdict: Verdict, figures: Figures) -> Html:
     return figures.grid([chart]) if chart else Html("")
 
 
-def _arms(comparison: Comparison) -> Html:
-    verdict = comparison.verdict
-    probes = list(dict.fromkeys(quantity for one in verdict.standings for quantity in one.falls))
-    target, source = language_name(verdict.target), language_name(verdict.source)
-    columns = [
-        "arm",
-        f"{target}: gain",
-        f"{source}: loss",
-        *(f"change in {in_words(probe)}" for probe in probes),
-        "runs",
-        "",
-    ]
-    rows = [_arm_row(comparison, standing, probes) for standing in verdict.standings]
-    rows += [[name, *["–"] * (len(columns) - 2), "failed"] for name in comparison.failed]
-    return table(
-        "Changes from the base model, with 95 % intervals; bits per byte and shares", columns, rows, whole=True
-    )
-
-
-def _arm_row(comparison: Comparison, standing: Standing, probes: Sequence[Quantity]) -> list[str]:
-    verdict = comparison.verdict
-    beaten = verdict.dominated_by(standing.arm)
-    word = {"source": "costs too much", "icl": "in-context learning lost", None: ""}.get(
-        standing.excluded, "not judged"
-    )
-    if standing.arm == verdict.chosen:
-        word = "recommended"
-    elif not word and standing.arm in (verdict.best, *verdict.tied):
-        word = "tied with the recommended"
-    elif not word and beaten:
-        word = f"{beaten} gains more and costs less"
-    return [
-        standing.arm,
-        with_interval(standing.gain) if standing.gain else "–",
-        with_interval(standing.loss, sign=True) if standing.loss else "–",
-        *(with_interval(standing.falls[p].negated, sign=True) if p in standing.falls else "–" for p in probes),
-        f"{len(standing.seeds)} (seed {', '.join(map(str, standing.seeds))})",
-        word,
-    ]
-
-
 def _differences(comparison: Comparison) -> Html:
-    columns = (
-        "quantity",
-        "arm",
-        f"minus {comparison.reference}",
-        "p",
-        "p by Holm",
-        "told apart",
-        "could be found",
-        "items",
+    references = dict.fromkeys(one.first for one in comparison.matches)
+    told = element("p", f"p by Holm's rule is corrected for many differences at once: {_families(comparison)}.")
+    return (
+        join(told, (_difference_table(comparison, reference) for reference in references)) if references else Html("")
     )
+
+
+def _families(comparison: Comparison) -> str:
+    """Return over how many differences p is corrected, in words."""
+    decisive = len(comparison.verdict.gains) + len(comparison.verdict.losses)
+    others = sum(not one.is_decisive for one in comparison.matches)
+    return f"of those with a star, by which the arm is chosen, there are {decisive}, of the others {others}"
+
+
+def _difference_table(comparison: Comparison, reference: str) -> Html:
+    columns = ("what", "arm", f"minus {reference}", "told apart", "p", "p by Holm", "would show from", "items")
     rows = [
         (
             in_words(one.quantity),
-            one.second,
-            with_interval(one.difference, sign=True),
-            _p(one.p),
-            _p(one.adjusted),
+            element("span", isolated(one.second), class_="name"),
+            difference_in_words(one.difference),
             ("better" if one.is_better else "worse") if one.is_told else "no",
+            p_in_words(one.p),
+            f"{p_in_words(one.adjusted)}{' *' if one.is_decisive else ''}",
             f"{one.detectable:.3f}" if one.detectable else "–",
             f"{one.difference.items:,}",
         )
         for one in comparison.matches
+        if one.first == reference
     ]
-    return (
-        table(f"Every arm against {comparison.reference}, on the same items", columns, rows, whole=True)
-        if rows
-        else Html("")
-    )
-
-
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+    which = " (recommended)" if reference == comparison.verdict.chosen else ""
+    return table(f"Against {reference}{which}, on the same items", columns, rows, whole=True)
 
 
 def _seeds(comparison: Comparison) -> Html:
@@ -261,16 +249,16 @@ def _seeds(comparison: Comparison) -> Html:
         return Html("")
     target, source = language_name(comparison.verdict.target), language_name(comparison.verdict.source)
     rows = [row for arm in comparison.experiment.arms if len(arm.runs) > 1 for row in _seed_rows(comparison, arm)]
-    return table("Each training run by itself", ("arm", "seed", f"{target}: gain", f"{source}: loss"), rows, whole=True)
+    caption = "Each training run by itself: change of bits per byte from the base model; fewer are better"
+    return table(caption, ("arm", "seed", target, source), rows, whole=True)
 
 
 def _seed_rows(comparison: Comparison, arm: Arm) -> Iterator[tuple[str, ...]]:
     verdict = comparison.verdict
     for run in arm.runs:
         alone = judge([replace(arm, runs=(run,))], target=verdict.target, source=verdict.source).standings[0]
-        gain = with_interval(alone.gain) if alone.gain else "–"
-        loss = with_interval(alone.loss, sign=True) if alone.loss else "–"
-        yield arm.name, str(run.seed), gain, loss
+        changes = (alone.gain.negated if alone.gain else None, alone.loss)
+        yield arm.name, str(run.seed), *(with_interval(one, sign=True) if one else "–" for one in changes)
     whole = verdict.standing(arm.name)
     spreads = (f"{one.seed_sd:.4f}" if one and one.seed_sd is not None else "–" for one in (whole.gain, whole.loss))
     yield (arm.name, "standard deviation over seeds", *spreads)
@@ -295,41 +283,30 @@ def _other_tokenizers(experiment: Experiment) -> Iterator[str]:
         )
 
 
-def _settings(experiment: Experiment) -> Html:
-    names = list(next(iter(experiment.settings.values()), {}))
-    rows = [(path, *(values[name] for name in names)) for path, values in experiment.settings.items()]
-    notes = (
-        element("ul", (element("li", note) for note in experiment.notes), class_="notes") if experiment.notes else ""
-    )
-    shown = (
-        table("Options of the recipe in which the arms differ", ("option", *names), rows, whole=True) if rows else ""
-    )
-    return join(shown, notes)
-
-
 def _reading(comparison: Comparison) -> Html:
     rules = comparison.verdict.rules
     target, source = language_name(comparison.verdict.target), language_name(comparison.verdict.source)
     limit, fall = signed(rules.max_source_rise, 2), f"{rules.max_icl_fall:g}"
     told = {
-        "Arms": f"""Each arm trained the same base model to write {target}, by a recipe that differs from the others'
-            in the options named above. An arm of several runs had several seeds.""",
-        "Bits per byte": f"""How many bits the model needs for a byte of text that it was not trained on: fewer are
-            better, and models with different tokenizers can be compared. Gain is how many fewer for {target}, loss how
-            many more for {source}.""",
-        "In-context learning": """Whether the model still learns from examples in its prompt, as the base did. Probes
-            ask for it without any language: to repeat random tokens that it has just seen, to find the rule by which
-            one of several numbers is chosen (Copain). It can be lost before text gets any dearer.""",
+        "Arms": f"""An arm is one recipe. Each trained the same base model to write {target}; they differ in nothing but
+            the options under “{_TITLES["settings"]}”. An arm of several runs had several seeds.""",
+        "Bits per byte": """How many bits the model needs for a byte of text that it was not trained on: fewer are
+            better, and models with different tokenizers can be compared. A change of −0.1 is a gain of 0.1. Two
+            languages cannot be held against each other.""",
+        "In-context learning": """Whether the model still learns from examples in its prompt, as the base did: the
+            share of right answers, more are better. Probes ask for it without any language: to repeat random tokens
+            that it has just seen, to find the rule by which one of several numbers is chosen (Copain). It can be lost
+            before text gets any dearer.""",
         "The rule": f"""Fixed before anything was measured: of the arms that cost {source} at most {limit} bits per
             byte, and whose score on no probe of in-context learning has clearly fallen by more than {fall}, the one
             that gains most; where the data do not tell gains apart, the one of them that costs least. What is compared
             is each run's end, never its best moment. {rules_in_words(comparison.experiment)}""",
         "Told apart": """Both arms answered the same items. Right and wrong answers: McNemar's exact test; else 10,000
             resamples of the differences, documents or passages drawn as wholes, each task by itself. With many
-            comparisons some look good by chance: p by Holm's rule is corrected for all in the table, and below 0.05
-            counts as told apart.""",
-        "Could be found": """The smallest true difference that these items show in 8 of 10 tries. A smaller one may be
-            there unseen.""",
+            comparisons some look good by chance: p by Holm's rule is corrected for that, for the differences by which
+            the arm is chosen and for all others, and below 0.05 counts as told apart.""",
+        "Would show from": """The smallest true difference that these items show in 8 of 10 tries, in bits per byte or
+            as a share of right answers. A smaller one may be there unseen. Without a number no item differs.""",
     }
     return join(element("p", element("strong", f"{name}. "), " ".join(text.split())) for name, text in told.items())
 

@@ -23,6 +23,7 @@ __all__ = ["Contender", "Experiment", "read_experiment"]
 
 _SEED = re.compile(r"[_.-]?seed[-_=]?\d+")
 _NOT_THE_ARM = {"name", "seed", "track"}
+_AVERAGED = ", averaged weights"
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Experiment:
         arms: in the order in which their first runs were given; which weights of a run are arms says its recipe's
             ``measure.checkpoint_rule``.
         runs: arm → its runs.
-        settings: recipe path → arm → its value, for what the arms do not share.
+        settings: recipe path → recipe, by the name of its arm of raw weights → its value, for what they do not share.
         left_out: run → why it takes no part.
         notes: what a reader must know of the runs before comparing them.
     """
@@ -73,6 +74,11 @@ class Experiment:
     def rules(self) -> dict[str, str]:
         """Arm → the rule, stated in its recipe, by which its weights take part."""
         return {arm.name: self.runs[arm.name][0].recipe.measure.checkpoint_rule for arm in self.arms}
+
+    def own_settings(self, arm: str) -> dict[str, str]:
+        """Return recipe path → an arm's own value, for what the arms do not share."""
+        recipe = arm.removesuffix(_AVERAGED)
+        return {path: values[recipe] for path, values in self.settings.items()}
 
     @property
     def has_one_seed(self) -> bool:
@@ -108,7 +114,7 @@ def read_experiment(folders: Sequence[Path]) -> Experiment:
             arms.append(_arm(name, group, averaged=False))
             whose[name] = group
         if rule != "last" and all(any(item.averaged for item in run.items) for run in group):
-            averaged = _arm(f"{name}, averaged weights", group, averaged=True)
+            averaged = _arm(f"{name}{_AVERAGED}", group, averaged=True)
             arms.append(averaged)
             whose[averaged.name] = group
     spoken = contenders[0].recipe.languages

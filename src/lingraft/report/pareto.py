@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from lingraft.measure.verdict import Standing, Verdict
 from lingraft.report.drawing import COLOURS, Chart, blank_figure
 from lingraft.report.escaping import chart_text
-from lingraft.report.recommendation import with_interval
+from lingraft.report.recommendation import signed, with_interval
 from lingraft.report.rows import language_name
 
 __all__ = ["pareto_chart"]
@@ -21,14 +21,15 @@ def pareto_chart(verdict: Verdict) -> Chart | None:
     shown = [standing for standing in verdict.standings if standing.is_judged]
     if not shown:
         return None
-    figure = blank_figure(f"gain: {language_name(verdict.target)} bits per byte saved")
+    figure = blank_figure(f"{language_name(verdict.target)}: change in bits per byte (higher up is better)")
     figure.update_layout(hovermode="closest", height=430, showlegend=True)
-    figure.update_xaxes(title_text=f"loss: {language_name(verdict.source)} bits per byte more")
+    figure.update_yaxes(autorange="reversed")
+    figure.update_xaxes(title_text=f"{language_name(verdict.source)}: change in bits per byte (further left is better)")
     front = _front(verdict, shown)
     figure.add_trace(
         go.Scatter(
             x=[point.loss.value for point in front if point.loss],
-            y=[point.gain.value for point in front if point.gain],
+            y=[-point.gain.value for point in front if point.gain],
             mode="lines",
             name="the best for each price",
             line={"color": _GREY, "dash": "dot", "width": 1.5},
@@ -39,18 +40,32 @@ def pareto_chart(verdict: Verdict) -> Chart | None:
         if standing in shown:
             figure.add_trace(_point(standing, index, is_chosen=standing.arm == verdict.chosen))
     limit = verdict.rules.max_source_rise
-    figure.add_vline(x=limit, line={"color": _GREY, "dash": "dash", "width": 1}, annotation_text="allowed loss")
-    figure.update_layout(annotations=[{**a.to_plotly_json(), "font": {"size": 11}} for a in figure.layout.annotations])
+    if is_near := _is_near(limit, shown):
+        figure.add_vline(x=limit, line={"color": _GREY, "dash": "dash", "width": 1}, annotation_text="allowed")
+        figure.update_layout(
+            annotations=[{**a.to_plotly_json(), "font": {"size": 11}} for a in figure.layout.annotations]
+        )
+    right = (
+        "Right of the dashed line an arm costs the source language more than is allowed. "
+        if is_near
+        else f"What is allowed for the source language, {signed(limit, 2)}, is beyond the right edge. "
+    )
     return Chart(
         "What each arm gains and what it costs",
         "Upper left is better. Each point is an arm, with its 95 % intervals both ways; a dotted line joins those that "
-        "no other beats in both. Right of the dashed line an arm costs the source language more than is allowed. Both "
-        "are changes from the base model, on the same documents. Where the intervals of two overlap, the data may "
-        "tell them apart all the same, because both read the same documents: that is under Differences.",
+        f"no other beats in both. {right}Both are changes from the base model, on the same documents. Where the "
+        "intervals of two overlap, the data may tell them apart all the same, because both read the same documents: "
+        "that is under Differences.",
         figure,
-        ("arm", "gain", "loss", "may be shipped"),
+        ("arm", language_name(verdict.target), language_name(verdict.source), "may be shipped"),
         tuple(_row(standing) for standing in verdict.standings),
     )
+
+
+def _is_near(limit: float, shown: Sequence[Standing]) -> bool:
+    """Whether the chart can reach to the limit without leaving half of itself empty."""
+    lows, highs = zip(*((one.loss.low, one.loss.high) for one in shown if one.loss), strict=True)
+    return bool(limit - max(highs) < max(highs) - min(lows))
 
 
 def _front(verdict: Verdict, shown: Sequence[Standing]) -> list[Standing]:
@@ -59,9 +74,9 @@ def _front(verdict: Verdict, shown: Sequence[Standing]) -> list[Standing]:
 
 
 def _point(standing: Standing, index: int, *, is_chosen: bool) -> go.Scatter:
-    gain, loss, colour = standing.gain, standing.loss, COLOURS[index % len(COLOURS)]
-    assert gain is not None
-    assert loss is not None
+    assert standing.gain is not None
+    assert standing.loss is not None
+    gain, loss, colour = standing.gain.negated, standing.loss, COLOURS[index % len(COLOURS)]
     whiskers = {"type": "data", "symmetric": False, "thickness": 1.5, "width": 4, "color": colour}
     return go.Scatter(
         x=[loss.value],
@@ -71,11 +86,11 @@ def _point(standing: Standing, index: int, *, is_chosen: bool) -> go.Scatter:
         name=chart_text(f"{standing.arm} (recommended)" if is_chosen else standing.arm),
         mode="markers",
         marker={"color": colour, "symbol": _SYMBOLS[index % len(_SYMBOLS)], "size": 15 if is_chosen else 10},
-        hovertemplate=chart_text(f"gain {with_interval(gain)}, loss {with_interval(loss, sign=True)}"),
+        hovertemplate=chart_text(f"{with_interval(gain, sign=True)}; {with_interval(loss, sign=True)}"),
     )
 
 
 def _row(standing: Standing) -> tuple[str, ...]:
-    gain = with_interval(standing.gain) if standing.gain else "–"
+    gain = with_interval(standing.gain.negated, sign=True) if standing.gain else "–"
     loss = with_interval(standing.loss, sign=True) if standing.loss else "–"
     return standing.arm, gain, loss, "yes" if standing.excluded is None else "no"

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lingraft.measure.comparison import Arm, Match, Quantity
+from lingraft.measure.comparison import Arm, Level, Match, Quantity
 from lingraft.measure.paired import Estimate
-from lingraft.measure.verdict import Standing, Verdict
+from lingraft.measure.verdict import Standing, Verdict, bits_of
 from lingraft.report.metrics import metric_of
 from lingraft.report.rows import language_name
 
-__all__ = ["Recommendation", "in_words", "recommend", "signed", "with_interval"]
+__all__ = ["Recommendation", "difference_in_words", "in_words", "p_in_words", "recommend", "signed", "with_interval"]
 
 _FEW_SEEDS = 5
 
@@ -21,18 +21,21 @@ class Recommendation:
     Attributes:
         headline: one sentence.
         kind: ``sure``, ``unsure`` or ``none``: how the headline is to be taken.
+        caveat: what the training runs behind it can say at all; to be read together with the headline.
         reasons: sentences, the most important first.
     """
 
     headline: str
     kind: str
+    caveat: str
     reasons: tuple[str, ...]
 
 
 def recommend(verdict: Verdict, arms: Sequence[Arm]) -> Recommendation:
     """Return a verdict in words."""
+    caveat = _caveat(arms)
     if verdict.chosen is None:
-        return Recommendation(_none_headline(verdict), "none", (*_excluded(verdict), *_seeds(arms)))
+        return Recommendation(_none_headline(verdict), "none", caveat, tuple(_excluded(verdict)))
     rivals = [name for name in (verdict.best, *verdict.tied) if name != verdict.chosen and name is not None]
     doubts = list(_doubts(verdict, rivals))
     headline = f"Ship {_named(verdict.chosen)}" + (f"; {'; '.join(doubts)}." if doubts else ".")
@@ -41,9 +44,8 @@ def recommend(verdict: Verdict, arms: Sequence[Arm]) -> Recommendation:
         *_ties(verdict, rivals),
         *_worse(verdict),
         *_excluded(verdict),
-        *_seeds(arms),
     )
-    return Recommendation(headline, "unsure" if doubts else "sure", reasons)
+    return Recommendation(headline, "unsure" if doubts else "sure", caveat, reasons)
 
 
 def _doubts(verdict: Verdict, rivals: Sequence[str]) -> Iterator[str]:
@@ -68,6 +70,11 @@ def with_interval(estimate: Estimate, digits: int = 3, *, sign: bool = False) ->
     """Return ``0.412 [0.390, 0.431]``, with a sign in front where it is a difference."""
     write = signed if sign else _number
     return f"{write(estimate.value, digits)} [{write(estimate.low, digits)}, {write(estimate.high, digits)}]"
+
+
+def difference_in_words(estimate: Estimate) -> str:
+    """Return a difference with its sign and interval, or that there is none, whichever items are drawn."""
+    return "no difference at all" if estimate.is_nothing else with_interval(estimate, sign=True)
 
 
 def in_words(quantity: Quantity) -> str:
@@ -111,25 +118,38 @@ def _none_headline(verdict: Verdict) -> str:
 
 
 def _gains_and_costs(verdict: Verdict, chosen: Standing) -> Iterator[str]:
-    target, source = language_name(verdict.target), language_name(verdict.source)
     if chosen.gain is None or chosen.loss is None:
         return
-    limit = signed(verdict.rules.max_source_rise, 2)
-    yield (
-        f"{_named(chosen.arm)} makes {target} text cheaper than the base model does, by {with_interval(chosen.gain)} "
-        f"bits per byte; {source} text changes by {with_interval(chosen.loss, sign=True)}, and {limit} is allowed."
-    )
-    if chosen.loss.high > verdict.rules.max_source_rise:
+    levels, limit = chosen.levels, verdict.rules.max_source_rise
+    name, target = _named(chosen.arm), language_name(verdict.target)
+    yield f"{target}: {name} {_needs(levels[bits_of(verdict.target)], chosen.gain.negated)}{_so(chosen.gain)}."
+    source = language_name(verdict.source)
+    needs = _needs(levels[bits_of(verdict.source)], chosen.loss)
+    yield f"{source}: {name} {needs}{_so(chosen.loss.negated)}. {signed(limit, 2)} would have been allowed."
+    if chosen.loss.high > limit:
         yield f"Whether it keeps within that limit is not settled: the interval reaches {signed(chosen.loss.high)}."
     for quantity, fall in chosen.falls.items():
-        told = "" if fall.is_told else "; the data do not tell this from no change"
-        word = "falls" if fall.value > 0 else "rises" if fall.value < 0 else "stays"
-        change = with_interval(fall.negated, sign=True)
-        yield f"In-context learning, {in_words(quantity)}: the score {word} (change {change}){told}."
+        level, change = levels[quantity], difference_in_words(fall.negated)
+        told = f"{level.after:.3f}, and {level.before:.3f} before training ({change}){_so(fall.negated)}"
+        yield f"In-context learning, {in_words(quantity)}: {told}."
     if (better := verdict.dominated_by(chosen.arm)) is not None:
         may = verdict.standing(better).excluded is None
         why = "the rule goes by what is told apart" if may else "it is not to be shipped for another reason"
         yield f"By the plain numbers {_named(better)} is at least as good in both; {why}."
+
+
+def _needs(level: Level, change: Estimate) -> str:
+    before, after = _number(level.before, 3), _number(level.after, 3)
+    return f"needs {after} bits for a byte of text, the base model {before} ({difference_in_words(change)})"
+
+
+def _so(improvement: Estimate) -> str:
+    """Return what a change says, where more is better: nothing, so far as the items show, unless 0 is left out."""
+    if improvement.is_nothing:
+        return ""
+    if not improvement.is_told:
+        return ": no change that the items show"
+    return ": better" if improvement.value > 0 else ": worse"
 
 
 def _ties(verdict: Verdict, rivals: Sequence[str]) -> Iterator[str]:
@@ -137,32 +157,37 @@ def _ties(verdict: Verdict, rivals: Sequence[str]) -> Iterator[str]:
         if not one.is_told:
             found = f" A difference of {one.detectable:.3f} would have been found in 8 of 10 tries."
             yield (
-                f"Gain in {language_name(verdict.target)}: {_named(one.second)} minus {_named(one.first)} is "
-                f"{_cheaper(one)} (p {_p(one.adjusted)} by Holm's rule): not told apart."
+                f"{language_name(verdict.target)}: {_named(one.second)} needs {_more(one)} bits per byte than "
+                f"{_named(one.first)}, not told apart (p {p_in_words(one.adjusted)} by Holm's rule)."
             ) + (found if one.detectable else "")
     for one in verdict.losses:
         told = "which the data tell apart" if one.is_told else "which may be chance as well"
         yield (
             f"Of the tied arms, {_named(one.second)} costs {language_name(verdict.source)} least: "
-            f"{with_interval(one.difference, sign=True)} bits per byte against {_named(one.first)}, {told}."
+            f"{_more(one)} bits per byte than {_named(one.first)}, {told}."
         )
     if rivals and not verdict.losses:
         yield f"Of the tied arms, {_named(verdict.chosen)} costs {language_name(verdict.source)} least."
 
 
-def _cheaper(one: Match) -> str:
-    return f"{with_interval(one.difference.negated, sign=True)} bits per byte"
+def _more(one: Match) -> str:
+    """Return a difference of bits per byte as ``0.004 [−0.002, 0.010] more``: the interval is of the same direction."""
+    difference = one.difference
+    return (
+        with_interval(difference) + " more" if difference.value >= 0 else with_interval(difference.negated) + " fewer"
+    )
 
 
-def _p(value: float) -> str:
+def p_in_words(value: float) -> str:
+    """Return ``0.127``, or ``< 0.001``."""
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _worse(verdict: Verdict) -> Iterator[str]:
     told = [one for one in verdict.gains if one.is_told]
     if told:
-        listed = "; ".join(f"{_named(one.second)} {_cheaper(one)}" for one in told)
-        yield f"Clearly less is gained by (beside {_named(told[0].first)}): {listed}."
+        listed = "; ".join(f"{_named(one.second)}, by {with_interval(one.difference)} bits per byte" for one in told)
+        yield f"Clearly worse for {language_name(verdict.target)} than {_named(told[0].first)}: {listed}."
 
 
 def _excluded(verdict: Verdict) -> Iterator[str]:
@@ -188,18 +213,16 @@ def _excluded(verdict: Verdict) -> Iterator[str]:
             yield f"{_named(standing.arm)} is not judged: {standing.excluded}."
 
 
-def _seeds(arms: Sequence[Arm]) -> Iterator[str]:
+def _caveat(arms: Sequence[Arm]) -> str:
     counts = sorted({len(arm.runs) for arm in arms})
     if counts == [1]:
-        yield (
+        return (
             "One training run: item uncertainty only. The intervals say what other texts and questions would have "
             "given, not what another seed would have; a claim about a method needs three seeds or more (--vary "
             "seed=0,1,2)."
         )
-        return
     listed = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
     narrow = " With so few, intervals are too narrow; read the standard deviations over seeds beside them."
-    yield (
-        f"{listed} training runs per arm that differ in their seed: seeds and items are drawn apart."
-        + (narrow if counts[0] < _FEW_SEEDS else "")
+    return f"{listed} training runs per arm that differ in their seed: seeds and items are drawn apart." + (
+        narrow if counts[0] < _FEW_SEEDS else ""
     )

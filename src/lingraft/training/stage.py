@@ -400,7 +400,7 @@ def _losses(loop: _Loop, batch: Batch, tokens: Tensor, documents: Tensor, counts
 
 
 def _autocast(device: str, dtype: torch.dtype) -> AbstractContextManager[Any]:
-    # A forward pass uses each matrix once: kept, its copy in the lower type would be of no use, and there until the end.
+    # A forward pass uses each matrix once: kept, its copy in the lower type would lie there unused.
     return nullcontext() if dtype == torch.float32 else torch.autocast(device, dtype=dtype, cache_enabled=False)
 
 

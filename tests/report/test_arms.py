@@ -27,6 +27,7 @@ def test_an_option_in_words(make_recipe: Callable[..., Recipe], path: str, words
 
 def test_the_only_stage_needs_no_name(make_recipe: Callable[..., Recipe]) -> None:
     assert option_in_words("stages.0.mix.en", make_recipe(["only"])) == "share of en"
+    assert option_in_words("stages.0.mix.en", make_recipe(["first", "second"]), short=True) == "share of en"
 
 
 @pytest.fixture

@@ -57,14 +57,16 @@ def _row(verdict: Verdict, experiment: Experiment, standing: Standing, shown: Se
 def _cell(level: Level | None, change: Estimate | None) -> str:
     if level is None or change is None:
         return "–"
-    return element("span", f"{level.after:.3f}", element("small", difference_in_words(change)))
+    # An interval stays whole where its line breaks.
+    told = difference_in_words(change).replace(", ", ",\u00a0")
+    return element("span", f"{level.after:.3f}", element("small", told))
 
 
 def _name(experiment: Experiment, standing: Standing) -> Html:
     """Return an arm's name, and beneath it the options that are its own, and its seeds."""
     run = experiment.runs[standing.arm][0]
     own = experiment.own_settings(standing.arm)
-    told = [f"{option_in_words(path, run.recipe)} {value}" for path, value in own.items() if value != "–"]
+    told = [f"{option_in_words(path, run.recipe, short=True)} {value}" for path, value in own.items() if value != "–"]
     seeds = f"seed{'s' if len(standing.seeds) > 1 else ''} {', '.join(map(str, standing.seeds))}"
     more = [f"and {len(told) - _OPTIONS_SHOWN} more"] if len(told) > _OPTIONS_SHOWN else []
     lines = [*told[:_OPTIONS_SHOWN], *more, seeds]
@@ -80,7 +82,9 @@ def _became(verdict: Verdict, standing: Standing) -> str:
     if standing.arm in (verdict.best, *verdict.tied):
         return "tied with the recommended"
     beaten = verdict.dominated_by(standing.arm)
-    return f"{beaten} gains more and costs less" if beaten else ""
+    if beaten:
+        return f"{beaten} gains more and costs less"
+    return "gains clearly less" if any(one.second == standing.arm and one.is_told for one in verdict.gains) else ""
 
 
 def settings_table(experiment: Experiment) -> Html:
@@ -99,12 +103,13 @@ def _option(path: str, recipe: Recipe) -> Html:
     return join(isolated(words), element("small", isolated(path, "code")) if words != path else "")
 
 
-def option_in_words(path: str, recipe: Recipe) -> str:
+def option_in_words(path: str, recipe: Recipe, *, short: bool = False) -> str:
     """Return ``stages.1.mix.en`` as ``share of en in stage joint``, any other option of a stage with the stage.
 
     Args:
         path: of an option.
         recipe: one that has it, or the stage that it would stand in.
+        short: leave the stage out.
     """
     first, *rest = path.split(".")
     if first != "stages" or len(rest) < 2 or not rest[0].isdigit() or int(rest[0]) >= len(recipe.stages):
@@ -112,4 +117,4 @@ def option_in_words(path: str, recipe: Recipe) -> str:
     number, option = int(rest[0]), ".".join(rest[1:])
     if rest[1] == "mix" and len(rest) == 3:
         option = f"share of {rest[2]}"
-    return option if len(recipe.stages) == 1 else f"{option} in stage {recipe.stages[number].name}"
+    return option if short or len(recipe.stages) == 1 else f"{option} in stage {recipe.stages[number].name}"

@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 
-_NUMBER = re.compile(r"(?:< )?[+−–]?\d[\d.,]*(?: %| \[.*\])?$")
+_NUMBER = re.compile(r"(?:< )?[+−–]?\d[\d.,]*(?: %| \*| \[.*\])?$")
 
 
 class Figures:

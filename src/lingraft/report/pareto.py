@@ -21,10 +21,10 @@ def pareto_chart(verdict: Verdict) -> Chart | None:
     shown = [standing for standing in verdict.standings if standing.is_judged]
     if not shown:
         return None
-    figure = blank_figure(f"{language_name(verdict.target)}: change in bits per byte (higher up is better)")
+    figure = blank_figure(f"{language_name(verdict.target)}: change in bits per byte (up is better)")
     figure.update_layout(hovermode="closest", height=430, showlegend=True)
     figure.update_yaxes(autorange="reversed")
-    figure.update_xaxes(title_text=f"{language_name(verdict.source)}: change in bits per byte (further left is better)")
+    figure.update_xaxes(title_text=f"{language_name(verdict.source)}: change in bits per byte (left is better)")
     front = _front(verdict, shown)
     figure.add_trace(
         go.Scatter(

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lingraft.errors import MeasurementError
-from lingraft.measure.cka import linear_cka
+from lingraft.measure.cka import linear_cka, ordinary_tokens
 
 
 def states(tokens: int, dim: int, seed: int = 0) -> torch.Tensor:
@@ -56,3 +56,17 @@ def test_states_that_do_not_vary_have_no_alignment() -> None:
 def test_few_or_other_tokens_are_refused(one: int, other: int) -> None:
     with pytest.raises(MeasurementError, match=rf"at least 64, not {one} and {other}"):
         linear_cka(states(one, 3), states(other, 3))
+
+
+def test_a_few_outlying_tokens_would_decide_alone_and_are_named() -> None:
+    """One token a hundred times as long as the others: what becomes of its length is all that CKA would see."""
+    x = states(200, 6)
+    one, other = x.clone(), x.clone()
+    one[3] *= 400
+    other[3] *= 4
+    assert (linear_cka(one, other) or 0) < 0.9
+    kept = ordinary_tokens(one, other)
+    assert kept.sum() == 199
+    assert not kept[3]
+    assert linear_cka(one[kept], other[kept]) == pytest.approx(1)
+    assert ordinary_tokens(x, 5 * x).all()

@@ -1,15 +1,31 @@
 """How alike two models see the same tokens: linear centred kernel alignment of their hidden states."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lingraft.errors import MeasurementError
 
-__all__ = ["LEAST_TOKENS", "linear_cka"]
+__all__ = ["LEAST_TOKENS", "linear_cka", "ordinary_tokens"]
 
 LEAST_TOKENS = 64
 """Fewer tokens are refused; a number to be relied on takes a thousand (few make the debiased one scatter, not lean)."""
+
+_OUTLYING = 10.0
+
+
+def ordinary_tokens(
+    one: Float[Tensor, "tokens dim"], other: Float[Tensor, "tokens other_dim"]
+) -> Bool[Tensor, "tokens"]:
+    """Return which tokens have a state of ordinary length in both models: at most ten times the median length.
+
+    In many models a few tokens, as the first full stop, have states a hundred times as long as all others
+    (massive activations, arXiv 2402.17762). CKA weighs tokens by the square of their length, so that it would tell of
+    the length of those few and of nothing else.
+    """
+    lengths = [states.float().norm(dim=1) for states in (one, other)]
+    found: Tensor = torch.stack([length <= _OUTLYING * length.median() for length in lengths]).all(dim=0)
+    return found
 
 
 def linear_cka(one: Float[Tensor, "tokens dim"], other: Float[Tensor, "other_tokens other_dim"]) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lingraft.measure.cka import LEAST_TOKENS, linear_cka
+from lingraft.measure.cka import LEAST_TOKENS, linear_cka, ordinary_tokens
 from lingraft.measure.function_drift import (
     States,
     kept_sequences,
@@ -173,14 +173,18 @@ def _head_in(folder: Path, model: nn.Module, head: Head) -> Head:
 
 
 def _cka_rows(before: States, after: States, stage: str, tokens: int, name: str) -> Iterator[Measurement]:
-    """Yield the CKA behind each layer that both models have, and the mean; nothing on fewer than 64 tokens."""
-    count = len(before.last)
-    if count < LEAST_TOKENS:
-        return
+    """Yield the CKA behind each layer that both models have, and the mean; nothing on fewer than 64 tokens.
+
+    Tokens with outlying states are left out, layer by layer; each row's count is of those that remain.
+    """
     pairs = [*zip(before.layers, after.layers, strict=False), (before.last, after.last)]
-    found = {number: linear_cka(one, other) for number, (one, other) in enumerate(pairs)}
-    known = {number: value for number, value in found.items() if value is not None}
-    for number, value in known.items():
-        yield Measurement(stage, tokens, f"{name}/layer/{number}", value, count=count)
+    known: list[float] = []
+    for number, (one, other) in enumerate(pairs):
+        kept = ordinary_tokens(one, other)
+        count = int(kept.sum())
+        value = linear_cka(one[kept], other[kept]) if count >= LEAST_TOKENS else None
+        if value is not None:
+            known.append(value)
+            yield Measurement(stage, tokens, f"{name}/layer/{number}", value, count=count)
     if known:
-        yield Measurement(stage, tokens, name, sum(known.values()) / len(known), count=count)
+        yield Measurement(stage, tokens, name, sum(known) / len(known), count=len(before.last))

@@ -164,31 +164,34 @@ def test_weights_that_learn_by_hand(make_recipe, tied_folder, untied_folder, tra
 
 
 @pytest.mark.parametrize(
-    ("overrides", "stepped", "copies", "kept"),
+    ("overrides", "stepped", "copies", "kept", "of_loss"),
     [
-        ((), 1000, 3, 90),
-        (("precision=bf16",), 1000, 3, 60),
-        (("stages.1.ema={decay: 0.5}",), 1000, 4, 90),
-        (("stages.1.train=embeddings",), 10, 3, 60),
-        (("stages.1.train=new_embeddings", "precision=bf16"), 10, 3, 35),
-        (("stages.1.train=['*norm*']",), 10, 3, 90),
+        ((), 1000, 3, 90, 128 * 50 * (4 + 4)),
+        (("precision=bf16",), 1000, 3, 60, 128 * 50 * (2 + 4) + 50 * 100 * 2),
+        (("stages.1.ema={decay: 0.5}",), 1000, 4, 90, 128 * 50 * (4 + 4)),
+        (("stages.1.train=embeddings",), 10, 3, 60, 128 * 50 * (4 + 4)),
+        (("stages.1.train=new_embeddings", "precision=bf16"), 10, 3, 35, 128 * 50 * (2 + 4) + 50 * 100 * 2),
+        (("stages.1.train=['*norm*']",), 10, 3, 90, 128 * 50 * (4 + 4)),
     ],
 )
-def test_memory_by_hand(make_recipe, overrides, stepped, copies, kept):
+def test_memory_by_hand(make_recipe, overrides, stepped, copies, kept, of_loss):
     recipe = make_recipe(*overrides)
     base = dataclasses.replace(make_plan(recipe).base, hidden_size=100, num_layers=10)
     counted = stage_memory(recipe, base, recipe.stages[1], 1000, stepped, 50)
-    # Weights; gradient and two moments (and the anchor); 4 sequences of 32 tokens kept; a chunk of 512
-    # logits in fp32 and bf16, and the matrix in bf16.
-    assert counted == 4 * 1000 + 4 * stepped * copies + 4 * 32 * 100 * 10 * kept + 512 * 50 * 6 + 50 * 100 * 2
+    # Weights; gradient and two moments (and the anchor); 4 sequences of 32 tokens kept; logits of all 128 positions in
+    # the type of the products and in fp32, and the matrix where that type is another.
+    assert counted == 4 * 1000 + 4 * stepped * copies + 4 * 32 * 100 * 10 * kept + of_loss
 
 
 def test_memory_of_the_loss_stops_growing_with_the_rows(make_recipe):
     recipe = make_recipe()
     base = dataclasses.replace(make_plan(recipe).base, hidden_size=0)
-    few, many, more = (stage_memory(recipe, base, recipe.stages[1], 0, 0, rows) for rows in (1000, 1 << 17, 1 << 18))
-    assert few == 512 * 1000 * 6
-    assert many == more == (1 << 25) * 6
+    few, many, wide, wider = (
+        stage_memory(recipe, base, recipe.stages[1], 0, 0, rows) for rows in (1000, 1 << 17, 1 << 20, 1 << 21)
+    )
+    assert few == 128 * 1000 * (4 + 4)
+    assert many == 128 * (1 << 17) * 4 + (1 << 21) * 4
+    assert wide == wider == (1 << 26) * 4 + (1 << 21) * 4
 
 
 def test_memory_of_a_checkpoint_that_is_written_beside_training(make_recipe):

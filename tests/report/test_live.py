@@ -195,22 +195,26 @@ def test_what_cannot_become_a_run_folder_is_refused(tmp_path: Path) -> None:
 
 def test_the_command_ends_cleanly_and_needs_no_torch(small: Path) -> None:
     """Ctrl-C ends it with status 0; its modules hold neither torch nor transformers."""
+    # A shell's background job ignores Ctrl-C, and so would what it starts.
     code = (
-        "import atexit, sys; atexit.register(lambda: print('torch' in sys.modules, 'transformers' in sys.modules)); "
+        "import atexit, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "atexit.register(lambda: print('torch' in sys.modules, 'transformers' in sys.modules)); "
         "from lingraft.cli import main; main()"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, "report", str(small), "--live", "--port", "0"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ,
-    )  # fmt: skip
-    assert process.stdout is not None
-    url = process.stdout.readline().split()[0]
-    connection = http.client.HTTPConnection(url.removeprefix("http://").strip("/"), timeout=20)
-    connection.request("GET", "/state.json")
-    assert connection.getresponse().status == 200
-    connection.close()
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    command = [sys.executable, "-c", code, "report", str(small), "--live", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[0]
+        connection = http.client.HTTPConnection(url.removeprefix("http://").strip("/"), timeout=20)
+        connection.request("GET", "/state.json")
+        assert connection.getresponse().status == 200
+        connection.close()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.communicate()
     assert (process.returncode, err) == (0, "")
     assert out.split("\n")[-2:] == ["False False", ""]
     assert "ended" in out

@@ -11,6 +11,7 @@ from lingraft.errors import MeasurementError, RunFolderError
 from lingraft.item_records import ItemRecord, write_items
 from lingraft.measure.paired import holm
 from lingraft.measure.verdict import Rules
+from lingraft.measurement import Measurement, write_measurements
 from lingraft.report import write_report
 from lingraft.report.comparison import (
     compare_runs,
@@ -153,6 +154,18 @@ def test_what_a_reader_must_know_of_the_runs_is_noted(write: Write) -> None:
     assert notes == (
         "The runs differ in base model: a model, b other.",
         "The runs differ in training tokens: a 20,480, b 40,960.",
+    )
+
+
+def test_probes_whose_prompts_are_other_tokens_are_not_comparable_with_the_base(write: Write) -> None:
+    folder = write("b")
+    gate = "prompts_tokenised_differently"
+    rows = [Measurement("expanded", 0, f"probe/copain/{gate}", 3, count=40),
+            Measurement("expanded", 0, f"probe/sort/{gate}", 0, count=40)]  # fmt: skip
+    write_measurements(folder / "measurements.jsonl", rows)
+    assert read_experiment([write("a"), folder]).notes == (
+        "Not comparable with the base model: b's tokenizer cuts 3 of 40 prompts of the probe copain otherwise than the "
+        "base's.",
     )
 
 

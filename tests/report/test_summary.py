@@ -1,10 +1,15 @@
 """Verdicts computed by hand: what the intervals allow, and nothing beyond."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
-from lingraft.measurement import Measurement
+from lingraft.measurement import Measurement, write_measurements
 from lingraft.report.changes import Change, change_of
-from lingraft.report.summary import State, Summary, Verdict, summarise
+from lingraft.report.evidence import summary_of
+from lingraft.report.reading import read_record
+from lingraft.report.summary import Finding, State, Summary, Verdict, summarise
 
 COPY, COPAIN = "probe/random_copy/accuracy", "probe/copain/exact_match"
 
@@ -171,3 +176,23 @@ def test_a_change_by_hand() -> None:
     assert change.difference == pytest.approx((0.05, 0.15))  # 0.1 ± √(0.03² + 0.04²)
     assert change.is_clear
     assert change_of([], "x") is None
+
+
+def test_probes_are_paired_on_the_items_on_record(write_arm: Callable[..., Path], tmp_path: Path) -> None:
+    """Answers that stay what they are, item by item, leave nothing open, however wide each interval is."""
+    folder = write_arm(tmp_path / "run", right=30)
+    rows = [row(stage, COPAIN, 0.75, 0.2, None, at) for stage, at in (("base", 0), ("only", 1))]
+    write_measurements(folder / "measurements.jsonl", rows)
+
+    def copain() -> Finding:
+        summary = summary_of(read_record(folder))
+        assert summary is not None
+        return next(finding for finding in summary.lost if "Copain" in finding.text)
+
+    assert copain().state is State.GOOD
+    assert copain().text.endswith("no clear change (the paired interval includes zero).")
+    # A score that is not of these items is not judged by them, nor is one whose items are gone.
+    write_measurements(folder / "measurements.jsonl", [row("only", COPAIN, 0.7, 0.2, None, 2)])
+    assert "the intervals overlap" in copain().text
+    (folder / "items.jsonl").write_text("{")
+    assert "the intervals overlap" in copain().text

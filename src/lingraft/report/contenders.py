@@ -5,7 +5,7 @@ measuring, the options of probes and tasks. What is not a finished run is left o
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from lingraft.run import Run, fingerprint, hash_file
 
 __all__ = ["Contender", "Experiment", "read_experiment"]
 
+_GATE = re.compile(r"probe/([^/]+)/prompts_tokenised_differently")
 _SEED = re.compile(r"[_.-]?seed[-_=]?\d+")
 _NOT_THE_ARM = {"name", "seed", "track"}
 _AVERAGED = ", averaged weights"
@@ -251,7 +252,19 @@ def _notes(contenders: Sequence[Contender]) -> list[str]:
         if len(set(told.values())) > 1:
             listed = ", ".join(f"{name} {_last_part(value)}" for name, value in told.items())
             notes.append(f"The runs differ in {what}: {listed}.")
-    return notes
+    return [*notes, *_other_prompts(contenders)]
+
+
+def _other_prompts(contenders: Sequence[Contender]) -> Iterator[str]:
+    """Say which probes' prompts the new tokenizer cuts otherwise than the base's: before and after are not the same."""
+    for one in contenders:
+        for row in one.record.rows:
+            if row.value and (found := _GATE.fullmatch(row.name)):
+                of = f" of {row.count:,}" if row.count else ""
+                yield (
+                    f"Not comparable with the base model: {one.name}'s tokenizer cuts {row.value:,.0f}{of} prompts of "
+                    f"the probe {found[1]} otherwise than the base's."
+                )
 
 
 def _last_part(value: str) -> str:

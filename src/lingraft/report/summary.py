@@ -1,7 +1,8 @@
 """The verdict in plain words: what was gained, what was lost, and whether it is safe to use.
 
-A pure function of the measurements. It never says more than the intervals do: where the 95 % intervals
-before and after overlap it says "no clear change", and a limit counts as crossed only where they do not.
+A pure function of the measurements. It never says more than the intervals do: where that of the paired
+difference holds zero, or without one the 95 % intervals before and after overlap, it says "no clear change", and a
+limit counts as crossed only where they do not.
 """
 
 from collections.abc import Sequence
@@ -37,8 +38,9 @@ _BITS = (
 )
 _CAUTION = (
     "One training run: the intervals are item uncertainty only (which documents, which prompts), not "
-    "what another seed would give. They describe each model by itself; where they overlap this page "
-    "says “no clear change”, even if a comparison paired on items might see one."
+    "what another seed would give. Those in brackets describe each model by itself; whether a change is clear "
+    "is judged by the differences on the same items where these are on record, else by whether the two intervals "
+    "overlap."
 )
 _LIMITS = (
     f"Limits used here: source bits per byte may rise by {MAX_SOURCE_RISE:.0%}, a probe may fall by "

@@ -1,5 +1,6 @@
 """Scores of single items on disk."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,18 @@ def test_a_line_that_is_no_record_is_named_by_its_number(tmp_path: Path) -> None
     with path.open("a") as file:
         file.write('{"stage": "s"}\n')
     with pytest.raises(MeasurementError, match=r"items\.jsonl:3: not an item's record"):
+        list(read_items(path))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("scores", {"exact_match": "x"}), ("scores", [1.0]), ("name", 5), ("item", None), ("tokens", "1"), ("cluster", 7)],
+)
+def test_a_field_of_another_kind_is_no_record(tmp_path: Path, field: str, value: object) -> None:
+    path = tmp_path / "items.jsonl"
+    sound = {"stage": "s", "tokens": 1, "name": "probe/copain/min", "item": "0", "scores": {"exact_match": 1}}
+    path.write_text(json.dumps(sound | {field: value}) + "\n")
+    with pytest.raises(MeasurementError, match=r"items\.jsonl:1: not an item's record"):
         list(read_items(path))
 
 

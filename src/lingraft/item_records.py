@@ -41,6 +41,17 @@ class ItemRecord:
     cluster: str | None = None
     averaged: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse what no model left there; a file may be damaged and still be JSON.
+
+        Raises:
+            TypeError: a field is of another kind than it says.
+        """
+        words = (self.stage, self.name, self.item, self.language or "", self.cluster or "")
+        numbers = (self.tokens, *(self.scores.values() if isinstance(self.scores, Mapping) else ("no scores",)))
+        if not (all(isinstance(one, str) for one in words) and all(isinstance(one, int | float) for one in numbers)):
+            raise TypeError(f"not an item's record: {self}")
+
 
 def write_items(path: Path, records: Iterable[ItemRecord]) -> None:
     """Append records to a JSON-lines file.

@@ -1,5 +1,6 @@
 """Verdicts computed by hand: what the intervals allow, and nothing beyond."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -195,4 +196,7 @@ def test_probes_are_paired_on_the_items_on_record(write_arm: Callable[..., Path]
     write_measurements(folder / "measurements.jsonl", [row("only", COPAIN, 0.7, 0.2, None, 2)])
     assert "the intervals overlap" in copain().text
     (folder / "items.jsonl").write_text("{")
+    assert "the intervals overlap" in copain().text
+    damaged = {"stage": "only", "tokens": 1, "name": "probe/copain/min", "item": "0", "scores": {"exact_match": "x"}}
+    (folder / "items.jsonl").write_text(json.dumps(damaged) + "\n")
     assert "the intervals overlap" in copain().text

@@ -91,29 +91,25 @@ def show_comparison(comparison: "Comparison", console: Console) -> None:
 
 
 def _standings(verdict: "Verdict") -> Table:
-    from lingraft.report.recommendation import with_interval
+    from lingraft.report.recommendation import change_in_words
 
     table = Table(title="change from the base model in bits per byte (fewer are better)", title_justify="left")
     for header in ("arm", verdict.target, verdict.source, "runs"):
         table.add_column(header, overflow="fold")
     for one in verdict.standings:
-        changes = (one.gain.negated if one.gain else None, one.loss)
-        cells = (plain(with_interval(change, sign=True)) if change else "–" for change in changes)
-        table.add_row(plain(one.arm), *cells, str(len(one.seeds)))
+        table.add_row(plain(one.arm), *(plain(change_in_words(change)) for change in one.changes), str(len(one.seeds)))
     return table
 
 
 def _differences(matches: Sequence["Match"], reference: str) -> Table:
-    from lingraft.report.recommendation import difference_in_words, p_in_words
+    from lingraft.report.recommendation import detectable_in_words, difference_in_words, p_in_words, told_in_words
 
     table = Table(title=f"minus {plain(reference)}, on the same items", title_justify="left")
     for header in ("quantity", "arm", "difference", "told apart", "p by Holm", "would show from"):
         table.add_column(header, overflow="fold")
     for match in (one for one in matches if one.first == reference):
-        told = ("better" if match.is_better else "worse") if match.is_told else "no"
-        seen = f"{match.detectable:.3f}" if match.detectable else "–"
-        names = (plain(match.quantity.label), plain(match.second))
-        table.add_row(*names, plain(difference_in_words(match.difference)), told, p_in_words(match.adjusted), seen)
+        words = (difference_in_words(match.difference), told_in_words(match), p_in_words(match.adjusted))
+        table.add_row(*map(plain, (match.quantity.label, match.second, *words, detectable_in_words(match))))
     return table
 
 

@@ -6,7 +6,7 @@ reason.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -131,7 +131,7 @@ class Match:
         difference: second minus first.
         counts: McNemar's test, where an arm is one run and items are right or wrong.
         p: two-sided p: McNemar's where there is one and all tasks have as many items, else that of the resampling.
-        adjusted: p by Holm over everything that was compared at once.
+        adjusted: p by Holm over everything of its kind that was compared at once: what a choice rests on, or all else.
         detectable: the smallest true difference that the test behind ``p`` would have found in 8 of 10 tries.
         is_decisive: whether a choice among arms rests on it.
     """
@@ -145,6 +145,11 @@ class Match:
     adjusted: float
     detectable: float
     is_decisive: bool = False
+
+    @property
+    def pair(self) -> tuple[Quantity, frozenset[str]]:
+        """What is compared in what, whichever arm is subtracted."""
+        return self.quantity, frozenset((self.first, self.second))
 
     @property
     def is_told(self) -> bool:
@@ -350,11 +355,23 @@ def _refuse_other_items(one: _Column, other: _Column, name: str) -> None:
 
 
 def matches(
-    arms: Sequence[Arm], references: Sequence[str], quantities: Sequence[Quantity]
+    arms: Sequence[Arm],
+    references: Sequence[str],
+    quantities: Sequence[Quantity],
+    *,
+    decisive: Collection[Match] = (),
 ) -> tuple[tuple[Match, ...], tuple[Refused, ...]]:
     """Return every other arm minus each reference in each quantity, and what is refused.
 
-    p is adjusted over all of them. Two references are held against each other once, under the first.
+    p is adjusted over all of them that are not ``decisive``. Two references are held against each other once, under
+    the first.
+
+    Args:
+        arms: all of them.
+        references: names of the arms that are subtracted.
+        quantities: in what arms are compared.
+        decisive: what a choice rests on. The same differences keep the p that was adjusted there, so that nothing is
+            called told apart in one place and not in another.
 
     Raises:
         MeasurementError: no arm has the name of a reference.
@@ -369,8 +386,11 @@ def matches(
             made.append(match(first, second, quantity))
         except MeasurementError as error:
             refused.append(Refused(quantity, first.name, second.name, str(error)))
-    adjusted = holm([one.p for one in made])
-    return tuple(replace(one, adjusted=p) for one, p in zip(made, adjusted, strict=True)), tuple(refused)
+    settled = {one.pair: one.adjusted for one in decisive}
+    others = [one for one in made if one.pair not in settled]
+    adjusted = settled | {one.pair: p for one, p in zip(others, holm([one.p for one in others]), strict=True)}
+    found = (replace(one, adjusted=adjusted[one.pair], is_decisive=one.pair in settled) for one in made)
+    return tuple(found), tuple(refused)
 
 
 def _pairs(

@@ -63,6 +63,11 @@ class Standing:
     excluded: str | None
 
     @property
+    def changes(self) -> tuple[Estimate | None, Estimate | None]:
+        """By how many bits per byte target and source text changed; fewer are better, so a gain is negative."""
+        return self.gain.negated if self.gain else None, self.loss
+
+    @property
     def is_judged(self) -> bool:
         """Whether gain and loss are known, and comparable with the other arms'."""
         return self.gain is not None and self.loss is not None and self.excluded in (None, "source", "icl")

@@ -177,9 +177,9 @@ def stage_memory(recipe: Recipe, base: BaseDescription, stage: Stage, parameters
     # Made again layer by layer, each keeps its fp32 input, and one at a time keeps all.
     per_unit = 4 * base.num_layers + kept if stage.batch.checkpoint_activations else base.num_layers * kept
     activations = tokens * base.hidden_size * per_unit
-    logits = rows * chunk_positions(rows, tokens)
-    loss = logits * _LOGIT_BYTES[recipe.precision] + 4 * min(logits, WORKED["cpu"])
-    return weights + activations + loss + rows * base.hidden_size * _LOW_BYTES[recipe.precision]
+    logits, low_matrix = rows * chunk_positions(rows, tokens), rows * base.hidden_size * _LOW_BYTES[recipe.precision]
+    loss = logits * _LOGIT_BYTES[recipe.precision] + 4 * min(logits, WORKED["cpu"]) + low_matrix
+    return weights + activations + loss
 
 
 def _held_branches(stage: Stage) -> int:

@@ -46,10 +46,7 @@ def _base_cells(verdict: Verdict, shown: Sequence[Quantity]) -> list[str]:
 
 def _row(verdict: Verdict, experiment: Experiment, standing: Standing, shown: Sequence[Quantity]) -> list[str]:
     changes: dict[Quantity, Estimate | None] = {quantity: fall.negated for quantity, fall in standing.falls.items()}
-    changes |= {
-        bits_of(verdict.target): standing.gain.negated if standing.gain else None,
-        bits_of(verdict.source): standing.loss,
-    }
+    changes[bits_of(verdict.target)], changes[bits_of(verdict.source)] = standing.changes
     cells = [_cell(standing.levels.get(quantity), changes.get(quantity)) for quantity in shown]
     return [_name(experiment, standing), _became(verdict, standing), *cells]
 
@@ -81,8 +78,7 @@ def _became(verdict: Verdict, standing: Standing) -> str:
         return _WHY_NOT.get(standing.excluded, "not judged")
     if standing.arm in (verdict.best, *verdict.tied):
         return "tied with the recommended"
-    beaten = verdict.dominated_by(standing.arm)
-    if beaten:
+    if beaten := verdict.dominated_by(standing.arm):
         return f"{beaten} gains more and costs less"
     return "gains clearly less" if any(one.second == standing.arm and one.is_told for one in verdict.gains) else ""
 
@@ -94,8 +90,8 @@ def settings_table(experiment: Experiment) -> Html:
     rows = [(_option(path, recipe), *(values[name] for name in names)) for path, values in experiment.settings.items()]
     caption = "Options of the recipe in which the arms differ; a dash: not set"
     shown = table(caption, ("option", *names), rows, whole=True) if rows else ""
-    notes = element("ul", (element("li", note) for note in experiment.notes), class_="notes")
-    return join(shown, notes if experiment.notes else "")
+    notes = experiment.notes
+    return join(shown, element("ul", (element("li", note) for note in notes), class_="notes") if notes else "")
 
 
 def _option(path: str, recipe: Recipe) -> Html:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lingraft.errors import LingraftError
-from lingraft.measure.comparison import Arm, Match, Quantity, Refused, matches, quantities_of
-from lingraft.measure.paired import holm
+from lingraft.measure.comparison import Arm, Match, Refused, matches, quantities_of
 from lingraft.measure.verdict import Rules, Standing, Verdict, judge
 from lingraft.report.arms import arms_table, settings_table
 from lingraft.report.blocks import Figures, Section, section, table
@@ -19,12 +18,14 @@ from lingraft.report.frame import Content, compose_page
 from lingraft.report.pareto import pareto_chart
 from lingraft.report.recommendation import (
     Recommendation,
+    change_in_words,
+    detectable_in_words,
     difference_in_words,
     in_words,
     p_in_words,
     recommend,
     signed,
-    with_interval,
+    told_in_words,
 )
 from lingraft.report.rows import language_name
 from lingraft.run import write_file
@@ -99,25 +100,10 @@ def compare_runs(
     reference = experiment.arms[0].name
     verdict = judge(experiment.arms, target=experiment.target, source=experiment.source, rules=rules)
     references = list(dict.fromkeys(name for name in (reference, verdict.chosen) if name))
-    made, refused = matches(experiment.arms, references, quantities_of(experiment.arms))
-    found = _adjusted_apart(made, verdict)
+    decisive = (*verdict.gains, *verdict.losses)
+    found, refused = matches(experiment.arms, references, quantities_of(experiment.arms), decisive=decisive)
     words = recommend(verdict, experiment.arms)
     return Comparison(experiment, reference, found, refused, verdict, words, dict(failed or {}))
-
-
-def _adjusted_apart(found: Sequence[Match], verdict: Verdict) -> tuple[Match, ...]:
-    """Return differences with p adjusted within their kind: what the choice rests on, and what is told beside it.
-
-    So a page never says of one difference that it is told apart, for the choice, and that it is not, in a table.
-    """
-    decisive = {_pair(one): one.adjusted for one in (*verdict.gains, *verdict.losses)}
-    others = [one for one in found if _pair(one) not in decisive]
-    adjusted = decisive | dict(zip(map(_pair, others), holm([one.p for one in others]), strict=True))
-    return tuple(replace(one, adjusted=adjusted[_pair(one)], is_decisive=_pair(one) in decisive) for one in found)
-
-
-def _pair(one: Match) -> tuple[Quantity, frozenset[str]]:
-    return one.quantity, frozenset((one.first, one.second))
 
 
 def write_comparison(comparison: Comparison, to: Path, *, title: str = "Comparison") -> Path:
@@ -219,9 +205,10 @@ def _differences(comparison: Comparison) -> Html:
 
 def _families(comparison: Comparison) -> str:
     """Return over how many differences p is corrected, in words."""
-    decisive = len(comparison.verdict.gains) + len(comparison.verdict.losses)
-    others = sum(not one.is_decisive for one in comparison.matches)
-    return f"of those with a star, by which the arm is chosen, there are {decisive}, of the others {others}"
+    verdict, others = comparison.verdict, sum(not one.is_decisive for one in comparison.matches)
+    alone = f" (and one of {language_name(verdict.source)}, by itself)" if verdict.losses else ""
+    gains = len(verdict.gains)
+    return f"of those with a star, by which the arm is chosen, there are {gains}{alone}, of the others {others}"
 
 
 def _difference_table(comparison: Comparison, reference: str) -> Html:
@@ -231,10 +218,10 @@ def _difference_table(comparison: Comparison, reference: str) -> Html:
             in_words(one.quantity),
             element("span", isolated(one.second), class_="name"),
             difference_in_words(one.difference),
-            ("better" if one.is_better else "worse") if one.is_told else "no",
+            told_in_words(one),
             p_in_words(one.p),
             f"{p_in_words(one.adjusted)}{' *' if one.is_decisive else ''}",
-            f"{one.detectable:.3f}" if one.detectable else "–",
+            detectable_in_words(one),
             f"{one.difference.items:,}",
         )
         for one in comparison.matches
@@ -257,8 +244,7 @@ def _seed_rows(comparison: Comparison, arm: Arm) -> Iterator[tuple[str, ...]]:
     verdict = comparison.verdict
     for run in arm.runs:
         alone = judge([replace(arm, runs=(run,))], target=verdict.target, source=verdict.source).standings[0]
-        changes = (alone.gain.negated if alone.gain else None, alone.loss)
-        yield arm.name, str(run.seed), *(with_interval(one, sign=True) if one else "–" for one in changes)
+        yield arm.name, str(run.seed), *(change_in_words(change) for change in alone.changes)
     whole = verdict.standing(arm.name)
     spreads = (f"{one.seed_sd:.4f}" if one and one.seed_sd is not None else "–" for one in (whole.gain, whole.loss))
     yield (arm.name, "standard deviation over seeds", *spreads)

@@ -16,12 +16,12 @@ from lingraft.measure.comparison import Arm, ArmRun, scores_of
 from lingraft.measure.tasks.conditions import read_task_records, record_path, task_conditions
 from lingraft.recipe import Recipe
 from lingraft.recipe_file import differing_paths
+from lingraft.report.probing import prompts_looked_at
 from lingraft.report.reading import RunRecord, distinct_names, read_record
 from lingraft.run import Run, fingerprint, hash_file
 
 __all__ = ["Contender", "Experiment", "read_experiment"]
 
-_GATE = re.compile(r"probe/([^/]+)/prompts_tokenised_differently")
 _SEED = re.compile(r"[_.-]?seed[-_=]?\d+")
 _NOT_THE_ARM = {"name", "seed", "track"}
 _AVERAGED = ", averaged weights"
@@ -258,12 +258,12 @@ def _notes(contenders: Sequence[Contender]) -> list[str]:
 def _other_prompts(contenders: Sequence[Contender]) -> Iterator[str]:
     """Say which probes' prompts the new tokenizer cuts otherwise than the base's: before and after are not the same."""
     for one in contenders:
-        for row in one.record.rows:
-            if row.value and (found := _GATE.fullmatch(row.name)):
+        for probe, row in prompts_looked_at(one.record):
+            if row.value:
                 of = f" of {row.count:,}" if row.count else ""
                 yield (
                     f"Not comparable with the base model: {one.name}'s tokenizer cuts {row.value:,.0f}{of} prompts of "
-                    f"the probe {found[1]} otherwise than the base's."
+                    f"the probe {probe} otherwise than the base's."
                 )
 
 

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Sequence
 
 from lingraft.errors import MeasurementError
-from lingraft.item_records import read_items
 from lingraft.measure.comparison import Arm, ArmRun, change_from_base, quantities_of, scores_of
 from lingraft.measurement import Measurement
 from lingraft.report.averaged import averaged_record
@@ -18,8 +17,9 @@ from lingraft.report.lenient import number_of
 from lingraft.report.measured import measured_table
 from lingraft.report.probing import probes_of
 from lingraft.report.reading import RunRecord
-from lingraft.report.rows import first_at, format_value, last_trained
+from lingraft.report.rows import Rows, first_at, format_value, last_trained
 from lingraft.report.summary import Finding, State, Summary, Verdict, summarise
+from lingraft.run import Run
 
 __all__ = ["evidence_sections", "summary_of"]
 
@@ -41,7 +41,7 @@ def summary_of(record: RunRecord) -> Summary | None:
         [str(gate.get("name", "unnamed")) for gate in gates if (gate.get("stops") is False) is is_warning]
         for is_warning in (False, True)
     )
-    rows = (*record.rows, *_paired_rows(record))
+    rows = Rows((*record.rows, *_paired_rows(record)))
     return summarise(rows, record.source, record.target, record.recipe.total_tokens, failed, warned)
 
 
@@ -52,11 +52,11 @@ def _paired_rows(record: RunRecord) -> Iterator[Measurement]:
     than the base's, or are not those that the score is of.
     """
     seen = [row for row in record.rows if row.name.startswith("probe/") and row.stage in record.stages]
-    if record.folder is None or not seen or not (path := record.folder / "items.jsonl").is_file():
+    if record.folder is None or not seen:
         return
     last = max(seen, key=lambda row: row.tokens).stage
     try:
-        items = tuple(read_items(path))
+        items = Run(record.folder).items()
     except MeasurementError:
         return
     base = scores_of(items, "base")
@@ -76,8 +76,12 @@ def _paired_rows(record: RunRecord) -> Iterator[Measurement]:
 
 def evidence_sections(records: Sequence[RunRecord], figures: Figures) -> list[Section]:
     """Return the sections from the summary to training, placing their charts among ``figures``."""
+    # What a summary is made of holds every item of a run: it is read once.
+    summaries = {id(record): summary_of(record) for record in records}
+    verdicts = side_by_side(records, lambda record: _summary(record, summaries[id(record)]))
+    told = [(record, summary.notes) for record in records if (summary := summaries[id(record)])]
     return [
-        Section("summary", "Summary", join(side_by_side(records, _summary), _notes(records))),
+        Section("summary", "Summary", join(verdicts, _notes(told))),
         Section(
             "measured", "What was measured", join(_measured(records), _averaged(records), map(_interpolation, records))
         ),
@@ -157,8 +161,7 @@ def _charts(figures: Figures, charts: Sequence) -> Html:
     return figures.grid(charts) if charts else nothing("Nothing was measured yet, so there is nothing to draw.")
 
 
-def _summary(record: RunRecord) -> Html:
-    summary = summary_of(record)
+def _summary(record: RunRecord, summary: Summary | None) -> Html:
     missing = _missing(record)
     if summary is None:
         return join(nothing("No verdict: the recipe, and with it source and target, could not be read."), missing)
@@ -176,9 +179,8 @@ def _summary(record: RunRecord) -> Html:
     return join(head, element("div", lists, class_="halves"), missing)
 
 
-def _notes(records: Sequence[RunRecord]) -> Html:
+def _notes(told: Sequence[tuple[RunRecord, Sequence[str]]]) -> Html:
     """Return what is to be known of the verdicts: what holds for all runs once, the rest with the run's name."""
-    told = [(record, summary.notes) for record in records if (summary := summary_of(record))]
     shared = [note for note in (told[0][1] if told else ()) if all(note in notes for _, notes in told)]
     own = [(record.name, note) for record, notes in told for note in notes if note not in shared]
     items = [element("li", isolated(name, "b"), f": {note}") for name, note in own]

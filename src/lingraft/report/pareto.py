@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from lingraft.measure.verdict import Standing, Verdict
 from lingraft.report.drawing import COLOURS, Chart, blank_figure
 from lingraft.report.escaping import chart_text
-from lingraft.report.recommendation import signed, with_interval
+from lingraft.report.recommendation import change_in_words, signed
 from lingraft.report.rows import language_name
 
 __all__ = ["pareto_chart"]
@@ -64,8 +64,9 @@ def pareto_chart(verdict: Verdict) -> Chart | None:
 
 def _is_near(limit: float, shown: Sequence[Standing]) -> bool:
     """Whether the chart can reach to the limit without leaving half of itself empty."""
-    lows, highs = zip(*((one.loss.low, one.loss.high) for one in shown if one.loss), strict=True)
-    return bool(limit - max(highs) < max(highs) - min(lows))
+    losses = [one.loss for one in shown if one.loss]
+    lowest, highest = min(loss.low for loss in losses), max(loss.high for loss in losses)
+    return limit - highest < highest - lowest
 
 
 def _front(verdict: Verdict, shown: Sequence[Standing]) -> list[Standing]:
@@ -74,9 +75,9 @@ def _front(verdict: Verdict, shown: Sequence[Standing]) -> list[Standing]:
 
 
 def _point(standing: Standing, index: int, *, is_chosen: bool) -> go.Scatter:
-    assert standing.gain is not None
-    assert standing.loss is not None
-    gain, loss, colour = standing.gain.negated, standing.loss, COLOURS[index % len(COLOURS)]
+    (gain, loss), colour = standing.changes, COLOURS[index % len(COLOURS)]
+    assert gain is not None
+    assert loss is not None
     whiskers = {"type": "data", "symmetric": False, "thickness": 1.5, "width": 4, "color": colour}
     return go.Scatter(
         x=[loss.value],
@@ -86,11 +87,10 @@ def _point(standing: Standing, index: int, *, is_chosen: bool) -> go.Scatter:
         name=chart_text(f"{standing.arm} (recommended)" if is_chosen else standing.arm),
         mode="markers",
         marker={"color": colour, "symbol": _SYMBOLS[index % len(_SYMBOLS)], "size": 15 if is_chosen else 10},
-        hovertemplate=chart_text(f"{with_interval(gain, sign=True)}; {with_interval(loss, sign=True)}"),
+        hovertemplate=chart_text(f"{change_in_words(gain)}; {change_in_words(loss)}"),
     )
 
 
 def _row(standing: Standing) -> tuple[str, ...]:
-    gain = with_interval(standing.gain.negated, sign=True) if standing.gain else "–"
-    loss = with_interval(standing.loss, sign=True) if standing.loss else "–"
-    return standing.arm, gain, loss, "yes" if standing.excluded is None else "no"
+    changes = map(change_in_words, standing.changes)
+    return standing.arm, *changes, "yes" if standing.excluded is None else "no"

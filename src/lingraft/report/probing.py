@@ -18,7 +18,7 @@ from lingraft.report.metrics import metric_of
 from lingraft.report.reading import RunRecord
 from lingraft.report.rows import curve, first_at, format_change, format_value, last_trained, names_of
 
-__all__ = ["probes_of"]
+__all__ = ["probes_of", "prompts_looked_at"]
 
 _HEADLINES = ("exact_match", "accuracy", "auc", "choice_accuracy", "token_accuracy", "icl_gain")
 _OVERVIEW = f"probe/[^/]+/({'|'.join(_HEADLINES)}|validity|nll|nll_drop)"
@@ -73,15 +73,22 @@ def _names(records: Sequence[RunRecord]) -> list[str]:
     return list(dict.fromkeys(name for record in records for name, _ in names_of(record.rows)))
 
 
+def prompts_looked_at(record: RunRecord) -> list[tuple[str, Measurement]]:
+    """Return every probe whose prompts both tokenizers were given, with how many the new one cuts otherwise."""
+    return [
+        (match[1], row)
+        for name, language in names_of(record.rows)
+        if (match := _GATE.fullmatch(name)) and (row := first_at(record.rows, "expanded", name, language))
+    ]
+
+
 def _gate(records: Sequence[RunRecord]) -> Html:
     """Say where prompts are other tokens than before: what a probe then scores is not the same question."""
     found, is_asked = [], False
     for record in records:
-        for name, language in names_of(record.rows):
-            row = first_at(record.rows, "expanded", name, language) if (match := _GATE.fullmatch(name)) else None
-            if match and row:
-                is_asked = True
-                found += [element("li", *_changed(record, match[1], row, len(records) > 1))] if row.value else []
+        for probe, row in prompts_looked_at(record):
+            is_asked = True
+            found += [element("li", *_changed(record, probe, row, len(records) > 1))] if row.value else []
     if not found:
         told = "Both tokenizers cut the prompts of these probes into the same tokens: before and after are comparable."
         return element("p", told) if is_asked else Html("")

@@ -9,7 +9,18 @@ from lingraft.measure.verdict import Standing, Verdict, bits_of
 from lingraft.report.metrics import metric_of
 from lingraft.report.rows import language_name
 
-__all__ = ["Recommendation", "difference_in_words", "in_words", "p_in_words", "recommend", "signed", "with_interval"]
+__all__ = [
+    "Recommendation",
+    "change_in_words",
+    "detectable_in_words",
+    "difference_in_words",
+    "in_words",
+    "p_in_words",
+    "recommend",
+    "signed",
+    "told_in_words",
+    "with_interval",
+]
 
 _FEW_SEEDS = 5
 
@@ -75,6 +86,21 @@ def with_interval(estimate: Estimate, digits: int = 3, *, sign: bool = False) ->
 def difference_in_words(estimate: Estimate) -> str:
     """Return a difference with its sign and interval, or that there is none, whichever items are drawn."""
     return "no difference at all" if estimate.is_nothing else with_interval(estimate, sign=True)
+
+
+def change_in_words(estimate: Estimate | None) -> str:
+    """Return a change with its sign and interval, a dash where it is not known."""
+    return with_interval(estimate, sign=True) if estimate else "–"
+
+
+def told_in_words(one: Match) -> str:
+    """Return whether the second arm is ``better`` or ``worse``, or ``no`` where the data do not tell."""
+    return ("better" if one.is_better else "worse") if one.is_told else "no"
+
+
+def detectable_in_words(one: Match) -> str:
+    """Return the smallest difference that would show, a dash where no item differs."""
+    return f"{one.detectable:.3f}" if one.detectable else "–"
 
 
 def in_words(quantity: Quantity) -> str:
@@ -172,10 +198,9 @@ def _ties(verdict: Verdict, rivals: Sequence[str]) -> Iterator[str]:
 
 def _more(one: Match) -> str:
     """Return a difference of bits per byte as ``0.004 [−0.002, 0.010] more``: the interval is of the same direction."""
-    difference = one.difference
-    return (
-        with_interval(difference) + " more" if difference.value >= 0 else with_interval(difference.negated) + " fewer"
-    )
+    if one.difference.value >= 0:
+        return f"{with_interval(one.difference)} more"
+    return f"{with_interval(one.difference.negated)} fewer"
 
 
 def p_in_words(value: float) -> str:

@@ -137,7 +137,8 @@ def run(
     accept_changed: Annotated[
         str | None,
         typer.Option(
-            metavar="mix,data,alarm", help="go on although the mix or the corpora have changed, or over an alarm"
+            metavar="mix,data,memory,alarm",
+            help="go on although the mix, the corpora or what decides memory have changed, or over an alarm",
         ),
     ] = None,
 ) -> None:

@@ -12,6 +12,8 @@ from lingraft.recipe_guard import Ema, Slices
 from lingraft.recipe_part import Choice, Name, Part, as_tuple
 
 __all__ = [
+    "MEMORY",
+    "SAVING",
     "TRAIN_WORDS",
     "Alarms",
     "Batch",
@@ -36,6 +38,11 @@ TRAIN_WORDS = (
     "new_output_embeddings",
     "blocks",
 )
+
+# What decides how much lies in memory at once: sums come in another order with it, and nothing else changes.
+MEMORY = {"micro_batch", "checkpoint_activations"}
+# When a stage is saved, and whether beside its steps, is in no bit of what it trains.
+SAVING = {"checkpoint_every", "saves_beside"}
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 

@@ -41,6 +41,7 @@ from lingraft.item_records import ItemRecord, read_items, write_items
 from lingraft.measurement import Measurement, read_measurements, write_measurements
 from lingraft.recipe import Recipe
 from lingraft.recipe_file import differing_paths, dump_recipe, parse_recipe
+from lingraft.recipe_stage import MEMORY, SAVING
 from lingraft.version import __version__
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "describe_environment",
     "fingerprint",
     "hash_file",
+    "publish_file",
     "publish_folder",
     "read_own",
     "refused_write",
@@ -67,6 +69,8 @@ _REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 _SPECTATORS = re.compile(r"track[.:]")  # a run may be watched by other trackers tomorrow
 # What a published folder says of itself may be said better later.
 _WORDS = re.compile(r"(export|corpora\.[^.]+\.license)[.:]")
+_SAVING = re.compile(rf"stages\.\d+\.({'|'.join(SAVING)})")
+_MEMORY = re.compile(rf"stages\.\d+\.batch\.({'|'.join(MEMORY)})|measure\.batch_size")
 _UNPUBLISHED = re.compile(r"\..+\.\d+(\.old)?\.tmp")
 _PACKAGES = ("accelerate", "gguf", "numpy", "plotly", "safetensors", "tokenizers", "torch", "transformers")
 
@@ -113,14 +117,20 @@ def read_own(path: Path) -> Any:
 
 def write_file(path: Path, text: str) -> None:
     """Write a text file so that at any moment it is the old one or the new one, whole."""
+    publish_file(path, lambda to: to.write_text(text, encoding="utf-8", newline="\n"))
+
+
+def publish_file(path: Path, fill: Callable[[Path], object]) -> None:
+    """Make a file appear whole: ``fill`` writes it under another name, then it is synced and renamed.
+
+    A file that was there before is replaced; a failed ``fill`` leaves it as it was.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
+        fill(temporary)
+        _sync(temporary)
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     temporary.replace(path)
@@ -230,9 +240,11 @@ class Run:
 
         Args:
             recipe: the recipe.
-            accept: what may have changed since the run was begun: ``mix`` (of stages that are not done) and ``data``
-                (the files of corpora). What is done already stays as it is; the change is written to
-                ``changes.jsonl``. ``measure.alarm`` may change in any case.
+            accept: what may have changed since the run was begun: ``mix`` (of stages that are not done), ``data`` (the
+                files of corpora) and ``memory`` (``batch.micro_batch`` and ``batch.checkpoint_activations`` of stages
+                that are not done, ``measure.batch_size``). What is done already stays as it is; the change is written
+                to ``changes.jsonl``. ``measure.alarm``, ``checkpoint_every`` and ``saves_beside`` may change in any
+                case: no weight shows them.
 
         Raises:
             RunFolderError: the folder holds a run of another recipe; the differences are listed.
@@ -242,8 +254,13 @@ class Run:
         if stored.exists():
             differences = [d for d in differing_paths(self.recipe, recipe) if not _SPECTATORS.match(d)]
             told = [line for line in differences if not _WORDS.match(line)]
-            if refused := [line for line in told if not self._may_change(line.split(":")[0], recipe)]:
-                listed = "\n  ".join(refused)
+            ways = {line: self._way_to_change(line.split(":")[0], recipe) for line in told}
+            if any(way not in {"", *self.accepted} for way in ways.values()):
+                listed = "\n  ".join(
+                    line + (f" (--accept-changed {way} goes on with it)" if way else "")
+                    for line, way in ways.items()
+                    if way not in {"", *self.accepted}
+                )
                 raise RunFolderError(
                     f"{self.folder} holds a run of another recipe; nothing was changed. Choose another folder (--to), "
                     f"or undo these:\n  {listed}"
@@ -256,15 +273,23 @@ class Run:
         write_file(self.path("environment.json"), json.dumps(describe_environment(), indent=2))
         write_file(stored, dump_recipe(recipe))
 
-    def _may_change(self, path: str, recipe: Recipe) -> bool:
+    def _way_to_change(self, path: str, recipe: Recipe) -> str | None:
+        """Return the word by which a value may change in this run: empty where it needs none, None where none helps."""
         parts = path.split(".")
-        if "mix" in self.accepted and parts[0] == "stages" and parts[2:3] == ["mix"]:
-            index = int(parts[1])
-            return self.finished(f"stage-{index + 1}-{recipe.stages[index].name}") is None
-        if parts[:2] == ["measure", "alarm"]:
-            # It changes no weight, and other limits are an answer to an alarm.
-            return True
-        return "data" in self.accepted and parts[0] == "corpora" and parts[-1] != "language"
+        # It changes no weight, and other limits are an answer to an alarm.
+        if parts[:2] == ["measure", "alarm"] or _SAVING.fullmatch(path):
+            return ""
+        is_memory = _MEMORY.fullmatch(path)
+        if is_memory or (parts[0] == "stages" and parts[2:3] == ["mix"]):
+            return ("memory" if is_memory else "mix") if not self._is_done(parts, recipe) else None
+        return "data" if parts[0] == "corpora" and parts[-1] != "language" else None
+
+    def _is_done(self, parts: Sequence[str], recipe: Recipe) -> bool:
+        """Whether a value belongs to a stage that is done: the recipe goes on saying what that was made with."""
+        if parts[0] != "stages" or int(parts[1]) >= len(recipe.stages):
+            return parts[0] == "stages"
+        index = int(parts[1])
+        return self.finished(f"stage-{index + 1}-{recipe.stages[index].name}") is not None
 
     def _write_change(self, change: Mapping[str, Any]) -> None:
         with self.path("changes.jsonl").open("a", encoding="utf-8") as file:

@@ -145,10 +145,57 @@ def test_changed_data_are_refused_unless_they_are_accepted(stopped, tmp_path) ->
         path.write_text(old, encoding="utf-8")
 
 
+def losses(run: Run) -> list[float]:
+    return [row.value for row in run.measurements() if (row.stage, row.name) == ("second", "loss")]
+
+
+def test_what_decides_memory_goes_on_with_the_same_sequences_and_losses(stopped, tmp_path) -> None:
+    """Also when a stage is saved, and whether beside its steps; only what is of memory needs the flag."""
+    saving = ("stages.1.checkpoint_every=25%", "stages.1.saves_beside=true")
+    recipe, folder = copied(stopped, tmp_path / "as it was", *saving)
+    whole = adapt(recipe, folder, until="second")
+    assert "stages.1.saves_beside: False → True" in (folder / "changes.jsonl").read_text()
+    recipe, folder = copied(stopped, tmp_path / "otherwise", "stages.1.batch.micro_batch=1", "measure.batch_size=2")
+    with pytest.raises(RunFolderError) as refused:
+        adapt(recipe, folder)
+    assert str(refused.value).splitlines()[1:] == [
+        "  measure.batch_size: 8 → 2 (--accept-changed memory goes on with it)",
+        "  stages.1.batch.micro_batch: 4 → 1 (--accept-changed memory goes on with it)",
+    ]
+    run = adapt(recipe, folder, until="second", accept_changed=["memory"])
+    assert record(run, "stage-2-second")["cursors"] == record(whole, "stage-2-second")["cursors"]
+    assert shares(run, "eu") == shares(whole, "eu")
+    assert losses(run) == pytest.approx(losses(whole), abs=1e-4)
+    assert "stages.1.batch.micro_batch: 4 → 1" in (folder / "changes.jsonl").read_text()
+
+
+@pytest.mark.slow
+def test_when_a_stage_is_saved_may_change_without_a_word_and_its_bits_stay(stopped, tmp_path) -> None:
+    weights = []
+    for name, overrides in (("one", ()), ("two", ("stages.1.checkpoint_every=25%", "stages.1.saves_beside=true"))):
+        recipe, folder = copied(stopped, tmp_path / name, *overrides)
+        weights.append(record(adapt(recipe, folder, until="second"), "stage-2-second")["weights_sha256"])
+    assert weights[0] == weights[1]
+
+
+def test_what_a_stage_that_is_done_was_made_with_cannot_change(stopped, tmp_path) -> None:
+    recipe, folder = copied(stopped, tmp_path, "stages.0.batch.micro_batch=2")
+    with pytest.raises(RunFolderError, match=r"stages\.0\.batch\.micro_batch: 4 → 2$"):
+        adapt(recipe, folder, accept_changed=["memory"])
+
+
+def test_a_stage_that_is_left_out_is_refused_and_nothing_breaks(stopped, tmp_path) -> None:
+    path, run = stopped
+    recipe, folder = load_recipe(path), shutil.copytree(run, tmp_path / "run")
+    shorter = recipe.model_copy(update={"stages": recipe.stages[:1]})
+    with pytest.raises(RunFolderError, match=r"stages\.1\.mix\.schedule"), Run(folder) as locked:
+        locked.adopt(shorter, ["mix", "memory"])
+
+
 def test_what_cannot_be_accepted_is_named(stopped, tmp_path) -> None:
     recipe, folder = copied(stopped, tmp_path)
     with pytest.raises(
-        RecipeError, match="--accept-changed: 'mixx' is not one of mix, data, alarm, did you mean 'mix'"
+        RecipeError, match="--accept-changed: 'mixx' is not one of mix, data, memory, alarm, did you mean 'mix'"
     ):
         adapt(recipe, folder, accept_changed=["mixx"])
 

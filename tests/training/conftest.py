@@ -62,6 +62,7 @@ class Trial:
     reports: list[StepReport] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     carried: Mapping[str, torch.Tensor] | None = None
+    accept: tuple[str, ...] = ()
     ranks: Ranks = ALONE
     model: Any = None
     still: int = -1
@@ -87,7 +88,7 @@ class Trial:
         trainable = choose_trainable(model, self.train, self.new_ids, NUM_IDS)
         self.still = train_stage(
             model, head(model, head_of(model, NUM_IDS)), trainable, self.loader(), self.plan, self.checkpoints,
-            self.fingerprints, told, carried=self.carried, ranks=self.ranks,
+            self.fingerprints, told, carried=self.carried, accept=self.accept, ranks=self.ranks,
         )  # fmt: skip
         return self
 

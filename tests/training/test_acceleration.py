@@ -9,7 +9,7 @@ from torch import nn
 
 from lingraft.errors import TrainingError
 from lingraft.model.base import hidden_states, load_model
-from lingraft.training.acceleration import accelerate, uncompiled
+from lingraft.training.acceleration import accelerate, naming_memory, uncompiled
 from lingraft.training.step_report import StepReport
 
 
@@ -98,3 +98,9 @@ def test_memory_that_is_freed_and_taken_again_is_not_mapped_again() -> None:
     assert done.returncode == 0
     # Mapped again, eight times eight pieces of 16 MiB, as the activations of a step are, are 262,144 pages.
     assert int(done.stdout) < 1000
+
+
+def test_a_device_without_memory_names_what_can_be_changed_and_the_flag() -> None:
+    message = r"stage 'all': .*\(CUDA out of memory\).*micro_batch \(now 4\).*--accept-changed memory"
+    with pytest.raises(TrainingError, match=message), naming_memory("all", 4):
+        raise torch.OutOfMemoryError("CUDA out of memory\nand more")

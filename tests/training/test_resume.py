@@ -1,5 +1,6 @@
 """Resuming, bit for bit: hashes are compared, for a wrong average never shows in a loss."""
 
+import dataclasses
 import random
 import signal
 import subprocess
@@ -62,6 +63,37 @@ def test_o36_o44_killed_twice_between_checkpoints_it_ends_with_the_same_bits(mak
     assert [r.step for r in again.reports] == [1, 2, 3, 3, 4, 5, 5, 6, 7]
     assert again.digest() == whole.digest()
     assert again.last_save() == whole.last_save()
+
+
+@pytest.mark.parametrize(
+    "change", [{"micro_batch": 1}, {"micro_batch": 4}, {"micro_batch": 3, "checkpoint_activations": True}], ids=str
+)
+def test_o36_another_micro_batch_reads_the_same_sequences_and_learns_the_same(make_trial, change: dict) -> None:
+    """eps is large, so that what rounding does to a vanishing gradient is not blown up to a whole step."""
+    settings = {"optimizer_options": {"eps": 1e-2}, "ema": (0.9, 2)}
+    whole, again = make_trial(**settings), make_trial(**settings)
+    whole.fingerprints = again.fingerprints = {"recipe": "r", "memory": "two"}
+    whole.run()
+    with pytest.raises(KilledError):
+        again.run(killing(5))
+    other = dataclasses.replace(again.with_plan(**change), fingerprints={"recipe": "r", "memory": "other"})
+    with pytest.raises(
+        CheckpointError, match=r"another micro_batch or checkpoint_activations; .* --accept-changed mem"
+    ):
+        other.run()
+    other.accept, other.reports = ("memory",), []
+    other.run()
+    told = [latest_checkpoint(trial.checkpoints, trial.fingerprints)[0] for trial in (whole, other)]
+    assert told[0].step == told[1].step == STEPS
+    assert told[0].state["consumed"] == told[1].state["consumed"]
+    assert any("the same sequences, added up in another order" in note for note in other.notes)
+    assert [report.step for report in other.reports] == [5, 6, 7]
+    for one, two in zip(whole.reports[4:], other.reports, strict=True):
+        assert (one.counts, one.read) == (two.counts, two.read)
+        assert two.losses == pytest.approx(one.losses, abs=1e-5)
+    weights = [checkpoint.tensors("model") for checkpoint in told]
+    for name, weight in weights[0].items():
+        torch.testing.assert_close(weights[1][name], weight, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("at", [(1,), (1, 1), (2, 3, 3, 4, 7)])

@@ -46,7 +46,7 @@ from lingraft.vocabulary import VocabularyExpansion
 
 __all__ = ["adapt", "expand_tokenizer", "interpolate_back", "step_names"]
 
-_CHANGEABLE = ("mix", "data", "alarm")
+_CHANGEABLE = ("mix", "data", "memory", "alarm")
 _BEFORE = ("corpora", "base", "vocabulary", "tokens", "bakeoff", "embeddings", "measure-base", "measure-expanded")
 _AFTER = ("export", "samples", "report")
 _PROMPTS_PER_LANGUAGE = 2
@@ -78,10 +78,11 @@ def adapt(
         recipe: what to do.
         folder: the run folder; it is made if it does not exist.
         until: stop after this step (see :func:`step_names`).
-        accept_changed: some of ``mix``, ``data`` and ``alarm``: go on although the mix of a stage that is not done, or
-            the files of corpora, are not what the run was begun with, or although the alarm on forgetting has stopped
-            the run. What is done stays; every corpus is read on from where it stood; the change is written to
-            ``changes.jsonl``.
+        accept_changed: some of ``mix``, ``data``, ``memory`` and ``alarm``: go on although the mix of a stage that is
+            not done, or the files of corpora, or what decides memory alone (``batch.micro_batch``,
+            ``batch.checkpoint_activations``, ``measure.batch_size``) are not what the run was begun with, or although
+            the alarm on forgetting has stopped the run. What is done stays; every corpus is read on from where it
+            stood; the change is written to ``changes.jsonl``.
         progress: who is told; nobody by default.
 
     Raises:

@@ -23,6 +23,7 @@ from lingraft.pipeline.settings import stage_mix
 from lingraft.pipeline.stopping import Stopper
 from lingraft.pipeline.training import choose_device, stage_plan
 from lingraft.recipe import InitPair, Recipe
+from lingraft.recipe_stage import SAVING
 from lingraft.run import Run, fingerprint
 from lingraft.training.stage import train_stage
 from lingraft.training.stage_plan import StageCallbacks
@@ -119,7 +120,7 @@ def _tasted(kitchen: _Kitchen, pair: InitPair) -> Tasting:
     inputs = {
         "pair": pair.model_dump(mode="json"),
         "files": fingerprint_of_files(pair),
-        "stage": recipe.stages[0].model_dump(mode="json"),
+        "stage": recipe.stages[0].model_dump(mode="json", exclude=SAVING),
         "steps": recipe.embeddings.choose_steps,
         "calibrate": recipe.embeddings.calibrate,
         "blocks": recipe.blocks.model_dump(mode="json") if recipe.blocks else None,

@@ -21,6 +21,7 @@ from lingraft.pipeline.stopping import Stopper
 from lingraft.pipeline.training import refuse_changed_weights, stage_plan
 from lingraft.recipe import Recipe
 from lingraft.run import fingerprint
+from lingraft.training.acceleration import naming_memory
 from lingraft.training.distributed import Ranks, error_of, write_tensors
 from lingraft.training.stage import train_stage
 from lingraft.training.stage_plan import StageCallbacks, StagePlan
@@ -36,7 +37,9 @@ def follow(recipe: Recipe, ranks: Ranks) -> None:
     """
     with Stopper() as stopper:
         while "end" not in (order := ranks.tell()):
-            _Follower(recipe, order, ranks, stopper).train()
+            stage = recipe.stages[order["index"]]
+            with naming_memory(stage.name, stage.batch.micro_batch):
+                _Follower(recipe, order, ranks, stopper).train()
     if failure := order["end"]:
         raise error_of(failure[0], f"rank 0: {failure[1]}")
 

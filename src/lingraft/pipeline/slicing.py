@@ -1,7 +1,7 @@
 """A stage in slices: branches that are trained from one start on different slices of its data, and merged (BaM)."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -87,9 +87,10 @@ class SlicedTraining:
         loader: the batches of the whole stage, of which slice n is the n-th part.
         plan_of: round → the numbers of the whole stage; a guard looks at the round's start.
         folder: for finished branches and checkpoints.
-        fingerprints: what both must agree with.
+        fingerprints: what both must agree with; a finished branch does with all but ``memory``, as its weights do.
         callbacks: the outside, told of steps of the whole stage and asked to measure after every merge.
         forget_after: is told the step of the whole stage that a branch begins behind.
+        accept: the fingerprints in which a checkpoint may differ.
     """
 
     spec: Slices
@@ -102,6 +103,7 @@ class SlicedTraining:
     fingerprints: Mapping[str, str]
     callbacks: StageCallbacks
     forget_after: Callable[[int], None]
+    accept: Collection[str] = ()
 
     def run(self) -> int:
         """Train and merge all slices; return how many frozen pieces stood still in the last of them.
@@ -135,7 +137,8 @@ class SlicedTraining:
     def _branch(self, plan: StagePlan, number: int, start: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], int]:
         """Return the weights of one branch, trained or as they were kept, and how many frozen pieces stood still."""
         fingerprints = {**self.fingerprints, "slice": str(number)}
-        done = self.folder / f"slice-{number + 1}-{fingerprint(fingerprints)}"
+        made_of = {what: of for what, of in fingerprints.items() if what != "memory"}
+        done = self.folder / f"slice-{number + 1}-{fingerprint(made_of)}"
         if (done / "weights.safetensors").is_file():
             return load_file(done / "weights.safetensors"), 0
         checkpoints, size = self.folder / f"slice-{number + 1}", plan.num_steps // self.spec.count
@@ -151,6 +154,7 @@ class SlicedTraining:
             checkpoints,
             fingerprints,
             self._told(number * size),
+            accept=self.accept,
         )
         weights = self._weights()
         publish_folder(done, lambda to: save_file(weights, to / "weights.safetensors"))

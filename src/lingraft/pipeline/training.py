@@ -1,7 +1,6 @@
 """Runs the stages of a recipe, each from the weights that the one before left."""
 
 import math
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -34,7 +33,9 @@ from lingraft.pipeline.settings import checkpoint_steps, measure_steps, stage_mi
 from lingraft.pipeline.slicing import SlicedTraining
 from lingraft.pipeline.stopping import Stopper
 from lingraft.recipe import Recipe, Stage
-from lingraft.run import Run, fingerprint, hash_file, publish_folder
+from lingraft.recipe_stage import MEMORY, SAVING
+from lingraft.run import Run, fingerprint, hash_file, publish_file, publish_folder
+from lingraft.training.acceleration import naming_memory
 from lingraft.training.distributed import ALONE, write_tensors
 from lingraft.training.spikes import AlarmRules
 from lingraft.training.stage import train_stage
@@ -116,7 +117,8 @@ class StageRunner:
         return ForgettingWatch(self.run, self.recipe, self.progress)
 
     def _watched(self, index: int) -> dict[str, Any]:
-        with self._watch.during():
+        stage = self.recipe.stages[index]
+        with self._watch.during(), naming_memory(stage.name, stage.batch.micro_batch):
             return self._train(index)
 
     def _start(self, index: int) -> Path:
@@ -157,19 +159,16 @@ class StageRunner:
         """Write what the next stage goes on from, if it does."""
         path = stage_folder(self.run, index, self.recipe.stages[index]) / _CARRIED
         if self._carries(index + 1):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-            if self.leader.ranks.count > 1:
-                write_tensors(temporary, state)
-            else:
-                save_file({name: tensor.contiguous() for name, tensor in state.items()}, temporary)
-            temporary.replace(path)
+            alone = self.leader.ranks.count == 1
+            whole = {name: tensor.contiguous() for name, tensor in state.items()} if alone else {}
+            publish_file(path, lambda to: save_file(whole, to) if alone else write_tensors(to, state))
 
     def _fingerprints(self, index: int) -> dict[str, str]:
         stage, recipe = self.recipe.stages[index], self.recipe
         rates = asdict(stage_rates(recipe, index))
         settings = [
-            stage.model_dump(mode="json", exclude={"mix"}),
+            stage.model_dump(mode="json", exclude={"mix", "batch", *SAVING}),
+            stage.batch.model_dump(mode="json", exclude=MEMORY),
             rates,
             recipe.seed,
             recipe.precision,
@@ -183,6 +182,7 @@ class StageRunner:
         return {
             "recipe": fingerprint(settings),
             "mix": fingerprint(stage.mix.model_dump(mode="json")),
+            "memory": fingerprint(stage.batch.model_dump(mode="json", include=MEMORY)),
             "tokenizer": self.evaluator.expansion.new.sha256,
             "start": str(self._start_digest(index)),
             "carried": str(self._record_before(index).get("optimizer_sha256")) if self._carries(index) else "",
@@ -298,6 +298,7 @@ class StageRunner:
                 fingerprints=self._fingerprints(index),
                 callbacks=callbacks,
                 forget_after=lambda step: self._forget_after(index, step),
+                accept=self._accepted & {"memory"},
             ).run()
             trained = model
         else:
@@ -345,7 +346,7 @@ class StageRunner:
         recipe, stage = self.recipe, self.recipe.stages[index]
         plan = stage_plan(recipe, index)
         spoken = {n: store for n, store in self.stores.items() if recipe.language_of(n) == recipe.languages.source}
-        key = fingerprint([self._fingerprints(index), turn])
+        key = fingerprint([{what: of for what, of in self._fingerprints(index).items() if what != "memory"}, turn])
         source = SourceReader(spoken, stage.batch.sequence_length, folder / "guards", key, device).text()
         return replace(plan, companions=(*guard_makers(recipe, index, source), *plan.companions))
 

@@ -1,6 +1,6 @@
 """Ways to make the same steps cheaper: compiling the body, not keeping activations, and keeping freed memory.
 
-Neither changes what a step computes beyond the rounding of another order of operations, and with the first two off
+None changes what a step computes beyond the rounding of another order of operations, and with the first two off
 nothing here touches a model.
 """
 
@@ -15,7 +15,7 @@ from torch import nn
 
 from lingraft.errors import TrainingError
 
-__all__ = ["accelerate", "keep_freed_memory", "uncompiled"]
+__all__ = ["accelerate", "keep_freed_memory", "naming_memory", "uncompiled"]
 
 # From glibc's malloc.h: where the C library keeps what it may give back to the system.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -54,6 +54,23 @@ def uncompiled() -> Iterator[None]:
     """Let compiled models run as they are written inside: measuring has a new shape for every text."""
     with torch.compiler.set_stance("force_eager"):
         yield
+
+
+@contextmanager
+def naming_memory(stage: str, micro_batch: int) -> Iterator[None]:
+    """Say inside what can be changed in a stage where a device has run out of memory.
+
+    Raises:
+        TrainingError: a device ran out of memory inside; it names the options, and how a run goes on with them.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise TrainingError(
+            f"stage {stage!r}: the device has run out of memory ({str(error).splitlines()[0][:200]}); the last "
+            f"checkpoint is sound, and the run goes on from it with a smaller batch.micro_batch (now {micro_batch}), "
+            "with batch.checkpoint_activations or with a smaller measure.batch_size, and --accept-changed memory"
+        ) from error
 
 
 def keep_freed_memory() -> bool:

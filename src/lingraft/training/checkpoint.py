@@ -42,6 +42,7 @@ _FORMAT = 2
 _PREFIX = "step-"
 _NAME = re.compile(r"step-(\d{8,})")
 _SPARE_BYTES = 64 * 2**20
+_TOLD = {"memory": "micro_batch or checkpoint_activations"}
 
 
 @dataclass(frozen=True)
@@ -197,10 +198,10 @@ def _latest(
             continue
         differing = [key for key, value in fingerprints.items() if manifest["fingerprints"].get(key) != value]
         if refused := [key for key in differing if key not in accept]:
-            hint = "; --accept-changed goes on with it" if set(refused) <= {"mix", "data"} else ""
-            raise CheckpointError(
-                f"{candidate}: it was made with another {', '.join(refused)}; it cannot be resumed from{hint}"
-            )
+            can = set(refused) <= {"mix", "data", "memory"}
+            hint = f"; --accept-changed {','.join(refused)} goes on with it" if can else ""
+            told = ", ".join(_TOLD.get(key, key) for key in refused)
+            raise CheckpointError(f"{candidate}: it was made with another {told}; it cannot be resumed from{hint}")
         return Checkpoint(candidate, manifest["step"], manifest["state"], tuple(differing)), passed_over
     if candidates:
         listed = "\n  ".join(passed_over)

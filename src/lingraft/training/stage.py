@@ -135,11 +135,16 @@ class _Loop:
             companion.load(own, state["counters"][companion.group])
         self.alarms.load(state["alarms"])
         self.consumed = state["consumed"]
-        self.loader.go_on(checkpoint.step, state["loader"], changed=bool(checkpoint.changed))
-        if checkpoint.changed:
-            changed = " and ".join(checkpoint.changed)
+        read = [what for what in checkpoint.changed if what != "memory"]
+        self.loader.go_on(checkpoint.step, state["loader"], changed=bool(read))
+        if read:
             self.callbacks.on_note(
-                f"from step {checkpoint.step + 1} on with another {changed}; every corpus is read on"
+                f"from step {checkpoint.step + 1} on with another {' and '.join(read)}; every corpus is read on"
+            )
+        if "memory" in checkpoint.changed:
+            self.callbacks.on_note(
+                f"from step {checkpoint.step + 1} on with another micro_batch or checkpoint_activations: the same "
+                "sequences, added up in another order"
             )
         self.callbacks.load_state({**state, "step": checkpoint.step})
         if state["pending"]:

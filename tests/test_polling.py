@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lingraft.batching import batches_of, first_bytes
-from lingraft.errors import InterruptedRunError
+from lingraft.errors import InterruptedRunError, RunFolderError
 from lingraft.pipeline.stopping import Stopper
 from lingraft.polling import poll, polled
 
@@ -91,3 +91,85 @@ def test_every_long_loop_stops_when_it_is_asked_to(what: str, tokenizer, tied_fo
     with polled(lambda: True), pytest.raises(InterruptedRunError):
         work()
     assert [path.name for path in tmp_path.iterdir() if path.name != "done"] == []
+
+
+def _hearing(calls: int):
+    """Return what is asked: a stop comes after so many polls, so that it falls within the loop."""
+    left = iter(range(calls))
+    return lambda: next(left, None) is None
+
+
+def _guards_start(folder):
+    from lingraft.model.base import head_of, load_model
+    from lingraft.training.companion import StageStart
+
+    model = load_model(folder)
+    return StageStart(model, head_of(model, 300), dict(model.named_parameters()), 3)
+
+
+def _fisher(folder) -> None:
+    from lingraft.training.guards.ewc import diagonal_fisher
+    from lingraft.training.guards.guard import SourceText
+
+    pieces = [torch.arange(9) + n for n in range(4)]
+    diagonal_fisher(_guards_start(folder), SourceText(lambda _: pieces, lambda _, make: make()), 32)
+
+
+def _shielding(folder) -> None:
+    from lingraft.training.guards.source_shielded import input_norms
+
+    input_norms(_guards_start(folder), [torch.arange(9) + n for n in range(4)])
+
+
+def _opening(folder) -> None:
+    from lingraft.corpus import open_store
+
+    open_store(folder / "store", tokenizer_sha256="t", corpus_sha256="c")
+
+
+def _checking_weights(folder) -> None:
+    from lingraft.model.base import load_model
+    from lingraft.pipeline.training import refuse_changed_weights
+
+    with pytest.raises(RunFolderError):
+        refuse_changed_weights(load_model(folder), "another", folder)
+
+
+def _looking_at_checkpoints(folder) -> None:
+    from lingraft.training.checkpoint import latest_checkpoint
+
+    latest_checkpoint(folder / "checkpoints", {})
+
+
+def _interpolating(folder) -> None:
+    from lingraft.model.base import load_model
+    from lingraft.model.interpolate import interpolate, merge_weights
+
+    model = load_model(folder)
+    weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    interpolate(model, weights, weights, 0.5, ())
+    merge_weights([weights, weights], "linear")
+
+
+def _shift(folder) -> None:
+    from lingraft.measure.shift import measure_shift
+    from lingraft.model.base import load_model
+
+    measure_shift(load_model(folder), folder, new_ids=(), num_ids=300)
+
+
+def test_hashing_weights_and_what_guards_learn_hear_a_stop_in_the_middle(tokenizer, tied_folder, tmp_path) -> None:
+    """Each loop is asked more than once, and the second time it stops."""
+    from lingraft.training.checkpoint import save_checkpoint
+
+    _tokenising(tokenizer, tmp_path / "store")
+    with polled(lambda: True):
+        # What writes a checkpoint must not stop: it is how a stop is answered.
+        save_checkpoint(
+            tmp_path / "checkpoints", 1, {"model": {"w": torch.zeros(3)}, "o": {"v": torch.ones(2)}}, {}, {}
+        )
+    on_weights = (_fisher, _shielding, _checking_weights, _interpolating, _shift)
+    works = dict.fromkeys(on_weights, tied_folder) | {_opening: tmp_path, _looking_at_checkpoints: tmp_path}
+    for work, folder in works.items():
+        with polled(_hearing(1)), pytest.raises(InterruptedRunError):
+            work(folder)

@@ -1,8 +1,10 @@
 """Where long loops ask whether to stop: one line in each, and no argument handed through all the rooms.
 
 A signal only sets a flag, because an exception thrown wherever the program happens to be could tear anything. So every
-loop that can run for more than a few seconds polls: reading and cleaning text, tokenising, learning a vocabulary,
-filling rows, measuring, writing samples. Training has its own way to stop, behind a checkpoint.
+loop that can run for more than a few seconds polls: reading, hashing and cleaning text, tokenising, learning a
+vocabulary, filling rows, what guards learn from source text, checking weights and stores, measuring, writing samples.
+Training has its own way to stop, behind a checkpoint; and between the last step of a stage and the record of it nothing
+polls, nor while a checkpoint is written: a stop there would lose what it is asked to keep.
 """
 
 from collections.abc import Callable, Iterator

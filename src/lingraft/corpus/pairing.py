@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from lingraft.corpus.streams import read_lines
 from lingraft.errors import CorpusError
+from lingraft.polling import poll
 from lingraft.run import publish_folder
 
 __all__ = ["count_sides", "pair_texts", "read_sides", "write_pairs"]
@@ -62,6 +63,7 @@ def write_pairs(
     def fill(temporary: Path) -> None:
         with (temporary / _NAME).open("w", encoding="utf-8", newline="\n") as file:
             for name, first, second in itertools.islice(rows, limit):
+                poll()
                 text = pair_texts(first, second, direction=direction, separator=separator, seed=seed)
                 row = {"id": name, "text": text, "sides": dict(zip(languages, (first, second), strict=True))}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")

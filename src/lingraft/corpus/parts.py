@@ -147,7 +147,7 @@ def write_part(
                 for n, more in enumerate((len(stream), len(sizes), sum(len(text.encode()) for text in texts))):
                     counts[n] += more
         record = {"key": dict(key or {}), "counts": counts}
-        record["sha256"] = {name: hash_file(temporary / name) for name in (TOKENS, LENGTHS)}
+        record["sha256"] = {name: hash_file(temporary / name, poll) for name in (TOKENS, LENGTHS)}
         (temporary / _RECORD).write_text(json.dumps(record), encoding="utf-8")
 
     publish_folder(folder, fill)
@@ -158,7 +158,9 @@ def is_part(folder: Path, key: Mapping[str, Any]) -> Part | None:
     """Return the part in a folder if it was made of what ``key`` says and every byte of it stands, else None."""
     try:
         record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
-        sound = record["key"] == dict(key) and all(hash_file(folder / n) == h for n, h in record["sha256"].items())
+        sound = record["key"] == dict(key) and all(
+            hash_file(folder / n, poll) == h for n, h in record["sha256"].items()
+        )
         return Part(folder, *record["counts"]) if sound else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -236,8 +236,8 @@ def write_report(
         "train_words": train.num_words,
         "validation_documents": validation.num_documents,
         "validation_bytes": validation.num_bytes,
-        "train_sha256": hash_file(folder / "train.jsonl"),
-        "validation_sha256": hash_file(folder / "validation.jsonl"),
+        "train_sha256": hash_file(folder / "train.jsonl", poll),
+        "validation_sha256": hash_file(folder / "validation.jsonl", poll),
         "rejected": rejects.total,
     }
     report = record | _describe(sides, rejects, place, preparation)
@@ -267,7 +267,7 @@ def _describe(sides: dict[str, Side], rejects: Rejects, place: Place, preparatio
 
 
 def _describe_file(path: Path) -> dict[str, Any]:
-    return {"file": path.name, "bytes": path.stat().st_size, "sha256": hash_file(path)}
+    return {"file": path.name, "bytes": path.stat().st_size, "sha256": hash_file(path, poll)}
 
 
 def _warnings(told: dict[str, Any], preparation: Preparation) -> Iterator[str]:
@@ -299,6 +299,7 @@ def read_prepared(path: Path) -> Iterator[Document]:
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
+                poll()
                 yield _parse_prepared(line, path, number)
     except OSError as error:
         raise CorpusError(f"{path}: prepared text cannot be read: {error}") from error

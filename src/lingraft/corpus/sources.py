@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lingraft.errors import CorpusError, nearest
+from lingraft.polling import poll
 from lingraft.run import hash_file
 
 __all__ = ["Sources", "find_files", "find_sources"]
@@ -133,7 +134,7 @@ def _without_copies(files: list[Path]) -> tuple[list[Path], list[tuple[Path, Pat
     copies: dict[Path, Path] = {}
     for size, same in sizes.items():
         for path in same if size and len(same) > 1 else ():
-            original = first.setdefault(hash_file(path), path)
+            original = first.setdefault(hash_file(path, poll), path)
             if original is not path:
                 copies[path] = original
     return [path for path in files if path not in copies], sorted(copies.items())

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from lingraft.corpus.parts import LENGTHS, TOKENS, Encoding, Part, write_part
 from lingraft.errors import CorpusError
+from lingraft.polling import poll
 from lingraft.run import fingerprint, hash_file, publish_folder
 
 __all__ = [
@@ -142,6 +143,7 @@ def join_parts(
     def fill(temporary: Path) -> None:
         with (temporary / _TOKENS).open("wb") as tokens:
             for part in parts:
+                poll()
                 with (part.folder / TOKENS).open("rb") as file:
                     shutil.copyfileobj(file, tokens, 2**24)
         lengths = np.concatenate([np.fromfile(part.folder / LENGTHS, dtype="<u8") for part in parts])
@@ -157,8 +159,8 @@ def join_parts(
             corpus_sha256=corpus_sha256,
             start_id=encoding.start_id,
             end_id=encoding.end_id,
-            tokens_sha256=hash_file(temporary / _TOKENS),
-            index_sha256=hash_file(temporary / _INDEX),
+            tokens_sha256=hash_file(temporary / _TOKENS, poll),
+            index_sha256=hash_file(temporary / _INDEX, poll),
         )
         sealed = asdict(manifest) | {"seal": fingerprint(asdict(manifest))}
         (temporary / _MANIFEST).write_text(json.dumps(sealed, indent=1) + "\n", encoding="utf-8")
@@ -183,7 +185,7 @@ def open_store(folder: Path, *, tokenizer_sha256: str, corpus_sha256: str) -> To
             raise CorpusError(f"{folder}: these tokens are of another {what} ({found[:12]}…, not {wanted[:12]}…)")
     for name, wanted in ((_TOKENS, manifest.tokens_sha256), (_INDEX, manifest.index_sha256)):
         path = folder / name
-        if not path.is_file() or hash_file(path) != wanted:
+        if not path.is_file() or hash_file(path, poll) != wanted:
             raise CorpusError(
                 f"{path}: missing, truncated or altered since it was written; remove {folder} to have it made anew"
             )

@@ -13,6 +13,7 @@ from torch import Tensor
 from lingraft.batching import batches_of
 from lingraft.embeddings.vectors import Vectors
 from lingraft.errors import MissingExtraError, ModelError, RecipeError, nearest
+from lingraft.polling import poll
 from lingraft.vocabulary import TokenizerFile
 
 __all__ = ["ENGINES", "VectorOptions", "positive_pmi", "train_vectors", "truncated_svd", "windowed_counts"]
@@ -155,6 +156,7 @@ def windowed_counts(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int
     """
     keys, sums = np.zeros(0, dtype=np.int64), np.zeros(0)  # w times the counts: whole numbers, so sums are exact
     for start in range(0, len(rows), _CHUNK_TOKENS):
+        poll()
         new_keys, new_sums = _pairs_from(rows, columns, start, shape[1], window)
         keys, sums = _summed(np.concatenate([keys, new_keys]), np.concatenate([sums, new_sums]))
     indices = torch.from_numpy(np.stack([keys // shape[1], keys % shape[1]]))
@@ -226,6 +228,7 @@ def truncated_svd(
     directions = torch.randn(matrix.shape[1], width, generator=generator, dtype=matrix.dtype)
     basis = torch.linalg.qr(torch.sparse.mm(matrix, directions)).Q
     for _ in range(_SVD_ITERATIONS):
+        poll()
         back = torch.linalg.qr(torch.sparse.mm(turned, basis)).Q
         basis = torch.linalg.qr(torch.sparse.mm(matrix, back)).Q
     inner, values, _ = torch.linalg.svd(torch.sparse.mm(turned, basis).T, full_matrices=False)

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from lingraft.errors import ModelError, RecipeError
+from lingraft.polling import poll
 
 __all__ = ["Vectors", "combine_rows", "cosine_neighbours", "read_vectors"]
 
@@ -107,6 +108,7 @@ def _split_lines(lines: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
     """Yield line number, word and numbers as text; the first line may state how many words and numbers follow."""
     width = None
     for number, line in enumerate(lines, start=1):
+        poll()
         fields = line.rstrip().split(" ")
         if number == 1 and len(fields) == 2:
             width = int(fields[1])

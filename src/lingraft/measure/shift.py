@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from lingraft.errors import MeasurementError
 from lingraft.model.base import load_model
 from lingraft.model.freeze import kind_of, other_rows, parts_of, row_index
+from lingraft.polling import poll
 
 __all__ = ["KindShift", "ParameterShift", "layer_of", "measure_shift", "row_cosines", "stored_tensors"]
 
@@ -98,6 +99,7 @@ def measure_shift(model: nn.Module, start: Path, *, new_ids: Sequence[int], num_
     now, prefixes = dict(model.named_parameters()), parts_of(model).layers
     seen: dict[str, KindShift] = {}
     for name, then in stored_tensors(start, now.keys()):
+        poll()
         if name not in now:
             continue
         kind, parameter = kind_of(name, model), now[name].to(then.device)

@@ -309,13 +309,16 @@ def _refuse_split_tables(parameters: Mapping[str, nn.Parameter], tables: Sequenc
             )
 
 
-def frozen_digests(model: nn.Module, trainable: Trainable) -> dict[str, str]:
+def frozen_digests(model: nn.Module, trainable: Trainable, between: Callable[[], None] | None = None) -> dict[str, str]:
     """Return the SHA-256 of everything that must not move: whole parameters, and the old and padding rows of tables.
 
-    Of what is divided among processes, each looks at the rows that it holds.
+    Of what is divided among processes, each looks at the rows that it holds. ``between`` is called before every
+    parameter.
     """
     digests = {}
     for name, parameter in model.named_parameters():
+        if between is not None:
+            between()
         if name not in trainable.names:
             digests[name] = row_digests(held(parameter))
         elif name in trainable.partial:
@@ -372,9 +375,14 @@ def kind_of(name: str, model: nn.Module) -> str:
     return next((kind for kind, marks in kinds.items() if any(mark in words for mark in marks)), "other")
 
 
-def weights_digest(model: nn.Module) -> str:
-    """Return one SHA-256 over the names and bytes of all parameters: equal weights, equal digest."""
+def weights_digest(model: nn.Module, between: Callable[[], None] | None = None) -> str:
+    """Return one SHA-256 over the names and bytes of all parameters: equal weights, equal digest.
+
+    ``between`` is called before every parameter.
+    """
     whole = hashlib.sha256()
     for name, parameter in sorted(model.named_parameters()):
+        if between is not None:
+            between()
         whole.update(f"{name} {row_digests(parameter)}\n".encode())
     return whole.hexdigest()

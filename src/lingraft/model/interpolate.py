@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from lingraft.errors import ModelError
 from lingraft.model.freeze import row_index
+from lingraft.polling import poll
 from lingraft.registry import Registry
 
 __all__ = ["interpolate", "linear", "merge_weights", "merges", "slerp"]
@@ -40,6 +41,7 @@ def interpolate(
     _refuse_other_shapes(parameters, base, tuned)
     tables, rows = _tables(model), row_index(new_ids)
     for name, parameter in parameters.items():
+        poll()
         parameter.copy_(torch.lerp(base[name], tuned[name], weight))
         if new_ids and any(parameter is table for table in tables):
             parameter[rows] = tuned[name][rows].to(parameter.device, parameter.dtype)
@@ -72,6 +74,7 @@ def merge_weights(branches: Sequence[Mapping[str, Tensor]], method: str, where: 
     for number, branch in enumerate(branches[1:], 2):
         _refuse_other_shapes(merged, branch)
         for name, tensor in merged.items():
+            poll()
             found = combine(tensor, branch[name], 1 / number)
             merged[name] = torch.where(tensor == branch[name], tensor, found)
     return merged

@@ -19,6 +19,7 @@ from lingraft.errors import ModelError
 from lingraft.model.base import load_model
 from lingraft.model.export import export_model
 from lingraft.model.locate import weight_types
+from lingraft.polling import poll
 from lingraft.vocabulary import TokenizerFile
 
 __all__ = ["MergedModel", "RowSource", "align_rows", "merge_models", "merge_rows"]
@@ -180,6 +181,7 @@ def _merge_into(
     parameters, tables = [dict(model.named_parameters()) for model in models], _vocabulary_tensors(models[0])
     rows = len(result.get_input_embeddings().weight)
     for name, parameter in result.named_parameters():
+        poll()
         given = [own[name] for own in parameters]
         if name in tables:
             merged = merge_rows(given, weights, sources, rows)

@@ -123,7 +123,7 @@ def interpolate_back(folder: str | Path, spec: Interpolation, *, progress: Progr
         LingraftError: of any other kind.
     """
     teller = progress or Silent()
-    with Run(folder) as run:
+    with Run(folder) as run, Stopper():
         recipe = run.recipe
         last = len(recipe.stages) - 1
         final = stage_folder(run, last, recipe.stages[last]) / "model"

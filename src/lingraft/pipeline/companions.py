@@ -11,6 +11,7 @@ from torch import Tensor
 from lingraft.corpus.loader import TokenSource
 from lingraft.errors import CorpusError
 from lingraft.pipeline.settings import average_options
+from lingraft.polling import poll
 from lingraft.recipe import Recipe, Stage
 from lingraft.run import hash_file, publish_folder
 from lingraft.training.averaging import averages
@@ -93,9 +94,9 @@ class SourceReader:
         def fill(to: Path) -> None:
             made = {part: tensor.detach().cpu().contiguous() for part, tensor in make().items()}
             save_file(made, to / tensors.name)
-            (to / digest.name).write_text(hash_file(to / tensors.name), encoding="utf-8")
+            (to / digest.name).write_text(hash_file(to / tensors.name, poll), encoding="utf-8")
 
-        sound = tensors.is_file() and digest.is_file() and digest.read_bytes() == hash_file(tensors).encode()
+        sound = tensors.is_file() and digest.is_file() and digest.read_bytes() == hash_file(tensors, poll).encode()
         if not sound:
             publish_folder(folder, fill)
         return load_file(tensors)

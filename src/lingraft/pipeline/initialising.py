@@ -32,6 +32,7 @@ from lingraft.model.freeze import inserted_blocks, weights_digest
 from lingraft.model.resize import padded_rows, replace_embeddings
 from lingraft.pipeline.prepare import Prepared, texts_of
 from lingraft.pipeline.progress import Progress
+from lingraft.polling import poll
 from lingraft.recipe import Choice, InitPair, Recipe
 from lingraft.run import Run, publish_folder
 from lingraft.vocabulary import VocabularyExpansion, dominant_scripts
@@ -201,7 +202,7 @@ def _initialise_and_save(
     model: nn.Module = made.model
     return made.counts() | {
         "methods": pair.label,
-        "weights_sha256": weights_digest(model),
+        "weights_sha256": weights_digest(model, poll),
         "files_sha256": _digest_of_weights(run.path("embeddings", "model")),
         "tied": is_tied(model),
         "rows": len(made.filled["input"].matrix),

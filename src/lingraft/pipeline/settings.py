@@ -10,6 +10,7 @@ from lingraft.corpus.apportionment import Apportionment, apportion
 from lingraft.corpus.mixing import Schedule, make_schedule
 from lingraft.errors import CorpusError, RecipeError, VocabularyError, nearest
 from lingraft.model.locate import BaseDescription
+from lingraft.polling import poll
 from lingraft.quantities import length_in_tokens
 from lingraft.recipe import Corpus, Recipe, Stage
 from lingraft.run import hash_file
@@ -217,7 +218,7 @@ def refuse_shared_files(recipe: Recipe) -> None:
     for (size, _), same in sizes.items():
         seen: dict[str, tuple[str, Path]] = {}
         for name, path in same if len(same) > 1 and size else ():
-            other, twin = seen.setdefault(hash_file(path), (name, path))
+            other, twin = seen.setdefault(hash_file(path, poll), (name, path))
             if other != name:
                 raise CorpusError(
                     f"corpora.{name}: {path} has the same content as {twin} of corpora.{other}; a text is in one "

@@ -32,6 +32,7 @@ from lingraft.pipeline.rates import optimizer_options, stage_rates
 from lingraft.pipeline.settings import checkpoint_steps, measure_steps, stage_mix, watch_steps
 from lingraft.pipeline.slicing import SlicedTraining
 from lingraft.pipeline.stopping import Stopper
+from lingraft.polling import poll
 from lingraft.recipe import Recipe, Stage
 from lingraft.recipe_stage import MEMORY, SAVING
 from lingraft.run import Run, fingerprint, hash_file, publish_file, publish_folder
@@ -148,7 +149,7 @@ class StageRunner:
             return {}
         folder = stage_folder(self.run, index - 1, self.recipe.stages[index - 1])
         path = folder / _CARRIED
-        if not path.exists() or hash_file(path) != self._record_before(index).get("optimizer_sha256"):
+        if not path.exists() or hash_file(path, poll) != self._record_before(index).get("optimizer_sha256"):
             raise RunFolderError(
                 f"{path}: the moments are not those that were written there; delete {folder}, and the same command "
                 "makes them again"
@@ -478,7 +479,7 @@ def stage_plan(recipe: Recipe, index: int) -> StagePlan:
 
 def refuse_changed_weights(model: torch.nn.Module, recorded: str | None, folder: Path) -> None:
     """Raise a RunFolderError when weights that an earlier step wrote are not what it recorded."""
-    if recorded and weights_digest(model) != recorded:
+    if recorded and weights_digest(model, poll) != recorded:
         raise RunFolderError(
             f"{folder}: the weights are not those that were written there; delete the folder, and the same command "
             "makes them again"

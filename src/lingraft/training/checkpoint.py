@@ -26,6 +26,7 @@ from torch.optim import Optimizer
 
 from lingraft.errors import CheckpointError
 from lingraft.model.shards import held, is_split
+from lingraft.polling import poll
 from lingraft.run import fingerprint, hash_file, publish_folder, refused_write
 from lingraft.training.distributed import ALONE, Ranks, read_tensors, write_tensors
 
@@ -192,7 +193,7 @@ def _latest(
     candidates = _newest_first(folder)
     for candidate in candidates:
         try:
-            manifest = _verified_manifest(candidate)
+            manifest = _verified_manifest(candidate, poll)
         except CheckpointError as error:
             passed_over.append(str(error))
             continue
@@ -217,7 +218,7 @@ def _newest_first(folder: Path) -> list[Path]:
     return [path for _, path in sorted(named, key=lambda pair: int(pair[0][1]), reverse=True)]
 
 
-def _verified_manifest(folder: Path) -> dict[str, Any]:
+def _verified_manifest(folder: Path, between: Callable[[], None] | None = None) -> dict[str, Any]:
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         seal, files = manifest.pop("seal"), manifest["files"]
@@ -231,7 +232,7 @@ def _verified_manifest(folder: Path) -> dict[str, Any]:
         path = folder / name
         if not path.is_file() or path.stat().st_size != entry["bytes"]:
             raise CheckpointError(f"{folder.name}: {name} is missing or has another length than was written")
-        if hash_file(path) != entry["sha256"]:
+        if hash_file(path, between) != entry["sha256"]:
             raise CheckpointError(f"{folder.name}: {name} has other bytes than were written")
     return dict(manifest)
 

@@ -22,6 +22,7 @@ from lingraft.model.base import Head, hidden_states
 from lingraft.model.freeze import Trainable, frozen_digests, prove_frozen
 from lingraft.model.isolation import refuse_leaks
 from lingraft.model.shards import held
+from lingraft.polling import poll
 from lingraft.training.acceleration import accelerate, keep_freed_memory, uncompiled
 from lingraft.training.background import Background, copied
 from lingraft.training.checkpoint import (
@@ -226,7 +227,8 @@ def train_stage(
     accelerate(model, compile_body=plan.compile, checkpoint_activations=plan.checkpoint_activations)
     within = shard(model, ranks)
     head = _current(model, head) if ranks.count > 1 else head
-    still = frozen_digests(model, trainable)
+    # A rank that stopped here by itself would leave the others waiting.
+    still = frozen_digests(model, trainable, poll if ranks.count == 1 else None)
     loop = _start(
         model, head, trainable, loader, plan, checkpoints, fingerprints, callbacks, ranks=ranks, within=within
     )

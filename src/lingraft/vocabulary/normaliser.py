@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from lingraft.polling import poll
 from lingraft.vocabulary.pre_tokenizer import bare_pipeline
 from lingraft.vocabulary.tokenizer_file import TokenizerFile
 
@@ -111,6 +112,7 @@ def audit_normaliser(tokenizer: TokenizerFile, texts: Iterable[str]) -> Normalis
     deleted: Counter[str] = Counter()
     folded: Counter[tuple[str, str]] = Counter()
     for text in texts:
+        poll()
         plain = text.replace(_METASPACE, " ")
         result = normalise(text)
         documents, changed, letters = documents + 1, changed + (result != plain), letters + sum(map(str.isalpha, text))

@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 from lingraft.corpus.characters import words
 from lingraft.corpus.scripts import script_of
 from lingraft.errors import VocabularyError
+from lingraft.polling import poll
 from lingraft.vocabulary.tokenizer_file import TokenizerFile
 
 __all__ = ["WordCuts", "audit_words", "bare_pipeline", "needs_patch", "patch_marks", "sum_cuts"]
@@ -140,6 +141,7 @@ def needs_patch(cuts: WordCuts) -> bool:
 def _count_bare_words(texts: Iterable[str]) -> Counter[str]:
     raw: Counter[str] = Counter()
     for text in texts:
+        poll()
         raw.update(words(text))
     bare: Counter[str] = Counter()
     for word, count in raw.items():

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from lingraft.corpus.scripts import script_of
+from lingraft.polling import poll
 
 __all__ = ["dominant_scripts", "partial_character_range"]
 
@@ -13,6 +14,7 @@ def dominant_scripts(texts: Iterable[str], at_least: float = 0.05) -> set[str]:
     """Return the scripts that supply at least that share of the letters of a text sample."""
     characters: Counter[str] = Counter()
     for text in texts:
+        poll()
         characters.update(text)
     counts: Counter[str] = Counter()
     for character, count in characters.items():

@@ -280,10 +280,10 @@ def _may_be_a_token(piece: str, tokenizer: TokenizerFile, options: LearnOptions)
 
 def _occurrences(words: Mapping[str, int], wanted: Iterable[str]) -> Counter[str]:
     """Return how often each wanted string occurs in counted words, anywhere within them."""
-    wanted = set(wanted)
+    wanted, found = set(wanted), Counter[str]()
     longest = max(map(len, wanted), default=0)
-    found: Counter[str] = Counter()
     for word, count in words.items():
+        poll()
         for start in range(len(word)):
             for end in range(start + 1, min(len(word), start + longest) + 1):
                 if (part := word[start:end]) in wanted:

@@ -8,6 +8,7 @@ from lingraft.embeddings.context import InitContext, Rows, fill_from_pieces, ini
 from lingraft.embeddings.donor import open_donor, share_tokens
 from lingraft.embeddings.vectors import combine_rows
 from lingraft.errors import RecipeError
+from lingraft.polling import poll
 
 __all__ = ["omp", "orthogonal_matching_pursuit"]
 
@@ -75,6 +76,7 @@ def _pursue(signals: Tensor, atoms: Tensor, k: int) -> tuple[Tensor, Tensor]:
     open_ = torch.ones(number, dtype=torch.bool, device=signals.device)
     left = targets
     for step in range(k):
+        poll()
         correlations = (left.to(atoms.dtype) @ atoms.T).abs_()
         correlations.scatter_(1, chosen[:, :step], -1.0)
         chosen[:, step] = correlations.argmax(dim=1)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lingraft.model.base import hidden_states
+from lingraft.polling import poll
 from lingraft.training.companion import Companion, StageStart
 from lingraft.training.guards.guard import SourceText, guard
 from lingraft.training.loss import chunked_cross_entropy
@@ -61,6 +62,7 @@ def diagonal_fisher(start: StageStart, source: SourceText, tokens: int) -> dict[
     # Dropout would be noise in F.
     start.model.eval()
     for sequence in sequences:
+        poll()
         inputs, targets = sequence[None, :-1], sequence[1:]
         total, _ = chunked_cross_entropy(hidden_states(start.model, inputs).flatten(0, 1), targets, start.head)
         torch.autograd.backward(total)

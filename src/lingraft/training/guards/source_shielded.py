@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from lingraft.errors import TrainingError
 from lingraft.model.base import hidden_states
+from lingraft.polling import poll
 from lingraft.training.companion import Companion, StageStart
 from lingraft.training.guards.guard import SourceText, guard
 
@@ -95,6 +96,7 @@ def input_norms(start: StageStart, sequences: Any) -> dict[str, Tensor]:
     start.model.eval()
     with torch.no_grad(), _watched(start, squares):
         for sequence in sequences:
+            poll()
             hidden_states(start.model, sequence[None, :-1])
     return {name: total.sqrt().float() for name, total in squares.items()}
 

@@ -142,6 +142,10 @@ def with_lightning(arguments: argparse.Namespace) -> list[float]:
             learning = [p for p in self.parameters() if p.requires_grad]
             return torch.optim.AdamW(learning, lr=1e-4, weight_decay=0.1, fused=True)
 
+        def on_before_optimizer_step(self, _: torch.optim.Optimizer) -> None:
+            # Lightning's own clipping refuses a fused optimiser.
+            torch.nn.utils.clip_grad_norm_(self.parameters(), 1.0)
+
         def optimizer_step(self, *given: Any, **named: Any) -> None:
             super().optimizer_step(*given, **named)
             times.append(time.perf_counter())

@@ -31,6 +31,7 @@ polling
 version
 registry
 quantities
+limits
 strict_yaml
 measurement
 item_records

@@ -12,11 +12,24 @@ __all__ = ["compare", "export", "interpolate", "list_names", "report", "run_verb
 
 run_verbs = typer.Typer()
 
-MaxSourceRise = Annotated[
-    float, typer.Option(min=0, help="bits per byte by which source text may get dearer for an arm to be shipped")
+SourceRise = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        show_default=False,
+        help="by what share of the base's bits per byte those of source text may rise for an arm to be shipped; as the "
+        "recipes state it (measure.alarm.source_rise) by default",
+    ),
 ]
-MaxIclFall = Annotated[
-    float, typer.Option(min=0, help="by how much an in-context probe's score may fall, where the fall is certain")
+ProbeDrop = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        max=1,
+        show_default=False,
+        help="by what share of the base's score an in-context probe may fall, where the fall is certain; as the "
+        "recipes state it (measure.alarm.probe_drop) by default",
+    ),
 ]
 
 _REGISTRIES = {
@@ -136,22 +149,27 @@ def interpolate(
         print(f"{point:g}: target {target:.4f}, source {source:.4f} bits per byte{mark}")
 
 
+def _limits(source_rise: float | None, probe_drop: float | None) -> dict[str, float]:
+    """Return those that were asked for."""
+    asked = {"source_rise": source_rise, "probe_drop": probe_drop}
+    return {name: value for name, value in asked.items() if value is not None}
+
+
 @run_verbs.command()
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="run folders, two or more", show_default=False)],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="an HTML page to write as well")] = None,
-    max_source_rise: MaxSourceRise = 0.05,
-    max_icl_fall: MaxIclFall = 0.05,
+    source_rise: SourceRise = None,
+    probe_drop: ProbeDrop = None,
 ) -> None:
     """Compare finished runs item by item, the others with the first, and say which to ship."""
     from lingraft.errors import RunFolderError
-    from lingraft.measure.verdict import Rules
     from lingraft.report.comparison import compare_runs, write_comparison
     from lingraft.terminal_sweeps import show_comparison
 
     if output is not None and output.is_dir():
         raise RunFolderError(f"{output} is a folder; name the file to write, as in {output / 'compare.html'}")
-    found = compare_runs(runs, rules=Rules(max_source_rise, max_icl_fall))
+    found = compare_runs(runs, limits=_limits(source_rise, probe_drop))
     show_comparison(found, new_console())
     if output is not None:
         print(write_comparison(found, output))
@@ -176,13 +194,12 @@ def sweep(
         int | None,
         typer.Option(envvar="SLURM_ARRAY_TASK_ID", help="run this arm alone, counted from 0", show_default=False),
     ] = None,
-    max_source_rise: MaxSourceRise = 0.05,
-    max_icl_fall: MaxIclFall = 0.05,
+    source_rise: SourceRise = None,
+    probe_drop: ProbeDrop = None,
 ) -> None:
     """Run a recipe with several values of its options, and compare what comes out; the same command again goes on."""
     from lingraft import terminal_sweeps
     from lingraft.errors import InterruptedRunError
-    from lingraft.measure.verdict import Rules
     from lingraft.pipeline.arms import read_sweep
     from lingraft.pipeline.sweeping import plan_sweep, run_sweep
     from lingraft.terminal import TerminalProgress
@@ -193,9 +210,9 @@ def sweep(
     if plan:
         terminal_sweeps.show_sweep_plan(plan_sweep(stated), folder, console)
         return
-    progress, rules = TerminalProgress(console), Rules(max_source_rise, max_icl_fall)
+    progress, limits = TerminalProgress(console), _limits(source_rise, probe_drop)
     try:
-        states = run_sweep(stated, folder, only=arm_index, rules=rules, progress=progress)
+        states = run_sweep(stated, folder, only=arm_index, limits=limits, progress=progress)
     except KeyboardInterrupt as stop:
         raise InterruptedRunError("stopped at once; what came after the last checkpoint is lost") from stop
     finally:

@@ -10,7 +10,7 @@ from typing import IO, Any, TypeVar
 
 from lingraft.errors import MeasurementError
 
-__all__ = ["Measurement", "append_lines", "read_lines", "read_measurements", "write_measurements"]
+__all__ = ["Measurement", "append_lines", "prompts_gate", "read_lines", "read_measurements", "write_measurements"]
 
 T = TypeVar("T")
 
@@ -38,6 +38,11 @@ class Measurement:
     low: int | float | None = None
     high: int | float | None = None
     count: int | None = None
+
+
+def prompts_gate(probe: str) -> str:
+    """Return the name of the row that counts a probe's prompts which became other tokens with the new tokenizer."""
+    return f"probe/{probe}/prompts_tokenised_differently"
 
 
 def write_measurements(path: Path, rows: Iterable[Measurement]) -> None:

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
+from lingraft.limits import Limits
 from lingraft.quantities import Length
 from lingraft.recipe_part import NonEmpty, Part, as_tuple
 
@@ -31,14 +32,23 @@ class ForgettingAlarm(Part):
     ``source_rise`` the share by which source bits per byte may rise, ``shift`` the relative distance of attention or
     MLP matrices; nothing (``null``) leaves a rule out. A loss must also be clear of the noise of items and documents. A
     stopped run goes on with another mix, with other limits, or with ``--accept-changed alarm``.
+
+    The report's verdict and the choice among arms go by the same ``probe_drop``, for every probe that they judge, and
+    ``source_rise``, whatever ``action`` says; by the defaults where a rule is left out.
     """
 
     action: Literal["off", "warn", "stop"] = "warn"
     probe: NonEmpty | None = "random_copy/accuracy"
-    probe_drop: Annotated[float, Field(gt=0, le=1)] | None = 0.3
-    source_rise: Annotated[float, Field(gt=0)] | None = 0.05
+    probe_drop: Annotated[float, Field(gt=0, le=1)] | None = Limits.probe_drop
+    source_rise: Annotated[float, Field(gt=0)] | None = Limits.source_rise
     shift: Annotated[float, Field(gt=0)] | None = 0.1
     every: Length | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """What may be lost in all: what is stated, the default where a rule is left out."""
+        source, probe = self.source_rise, self.probe_drop
+        return Limits(Limits.source_rise if source is None else source, Limits.probe_drop if probe is None else probe)
 
 
 class Generation(Part):

@@ -70,6 +70,20 @@ def test_a_base_that_cannot_copy_has_nothing_to_lose() -> None:
     assert rules(row(COPY, 0.0), base=[row(COPY, 0.04)]) == {}
 
 
+@pytest.mark.parametrize(("low", "high", "expected"), [(-0.3, -0.01, {"icl": 0.5}), (-0.6, 0.01, {})])
+def test_a_paired_difference_decides_whether_a_fall_is_clear(low: float, high: float, expected) -> None:
+    """However wide or narrow the score's own interval is: here once each, and each time against it."""
+    own = {"icl": (0.10, 0.61)}.get(*expected or ("none",), (0.26, 0.34))
+    now = (row(COPY, 0.30, None, *own), row(f"{COPY}/difference", -0.3, None, low, high))
+    assert rules(*now) == expected
+
+
+def test_a_probe_whose_prompts_became_other_tokens_is_not_judged() -> None:
+    gate = "probe/random_copy/prompts_tokenised_differently"
+    assert rules(row(COPY, 0.30), base=[*BASE, row(gate, 0.0)]) == {"icl": 0.5}
+    assert rules(row(COPY, 0.30), base=[*BASE, row(gate, 2.0)]) == {}
+
+
 def test_rules_that_are_left_out_or_have_nothing_to_judge_are_silent() -> None:
     none = ForgettingLimits(None, None, None, None)
     lost = (row(COPY, 0.0), row("bits_per_byte", 9.0, "en"), row("shift/mlp/relative_l2", 2.0))

@@ -2,13 +2,15 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from lingraft.errors import MeasurementError
 from lingraft.item_records import ItemRecord
+from lingraft.limits import Limits
 from lingraft.measure.comparison import Arm, ArmRun, scores_of
-from lingraft.measure.verdict import Rules, judge
+from lingraft.measure.verdict import bits_of, judge
 
 DOCUMENTS = 40
 
@@ -44,7 +46,7 @@ def test_the_arm_that_gains_most_within_what_the_source_may_cost() -> None:
     assert found.standing("fine").gain.value == pytest.approx(0.5, abs=0.02)
     assert found.standing("fine").loss.value == pytest.approx(0.02, abs=0.02)
     assert found.dominated_by("timid") is None
-    assert judge(arms, target="eu", source="en", rules=Rules(max_source_rise=0.5)).chosen == "greedy"
+    assert judge(arms, target="eu", source="en", limits=Limits(source_rise=0.5)).chosen == "greedy"
 
 
 def test_arms_that_the_data_do_not_tell_apart_are_tied_and_the_one_that_costs_less_is_taken() -> None:
@@ -71,6 +73,27 @@ def test_an_arm_that_has_clearly_lost_in_context_learning_is_not_shipped() -> No
     assert (found.chosen, found.standing("lost").excluded, found.standing("kept").excluded) == ("kept", "icl", None)
     (fall,) = found.standing("lost").falls.values()
     assert fall.value == pytest.approx(0.5)
+
+
+def test_a_fall_is_held_against_its_share_of_the_base() -> None:
+    """From 0.8 to 0.6 is a quarter; certain in both cases."""
+    arms = [_arm("lost", 1.4, 1.0, copying=0.6), _arm("kept", 1.5, 1.0, copying=0.8, noise=2)]
+    assert judge(arms, target="eu", source="en").chosen == "lost"
+    assert judge(arms, target="eu", source="en", limits=Limits(probe_drop=0.2)).chosen == "kept"
+
+
+def test_a_probe_whose_prompts_became_other_tokens_excludes_nobody() -> None:
+    arms = [replace(_arm("lost", 1.4, 1.0, copying=0.3), other_prompts=frozenset({"probe/copying"}))]
+    found = judge(arms, target="eu", source="en").standing("lost")
+    assert (found.excluded, found.falls) == (None, {})
+
+
+def test_what_is_allowed_is_a_share_of_each_arms_own_base() -> None:
+    found = judge([_arm("a", 1.5, 1.0)], target="eu", source="en", limits=Limits(source_rise=0.1))
+    before = found.standing("a").levels[bits_of("en")].before
+    assert found.allowed == found.allowed_of(found.standing("a")) == 0.1 * before
+    empty = judge([Arm("empty", (ArmRun(0, {}, {}),))], target="eu", source="en")
+    assert empty.allowed is None
 
 
 def test_an_arm_that_is_better_in_both_dominates() -> None:

@@ -1,18 +1,24 @@
 """Probes of a recipe: what is refused, what becomes a row or a record, and what makes models comparable."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lingraft import plan
 from lingraft.errors import RecipeError
+from lingraft.item_records import ItemRecord
+from lingraft.measure.comparison import scores_of
 from lingraft.measure.probes import ProbeContext, ProbeResult, ProbeScore
 from lingraft.measure.probes.probe import ItemScore
+from lingraft.measurement import Measurement
 from lingraft.pipeline.probing import (
+    BaseAnswers,
     BoundProbe,
     bind_probes,
     comparability_rows,
+    difference_rows,
     probe_files,
     probe_texts,
     run_probes,
@@ -45,6 +51,42 @@ def test_scores_become_rows_and_items_records() -> None:
 def test_during_training_only_light_probes_run() -> None:
     rows, records = run_probes(BOUND, ProbeContext(None, None), "end", 64, heavy=False)
     assert ([row.name for row in rows], len(records)) == (["probe/light/min/exact_match"], 1)
+
+
+def _asked(stage: str, right: int, score: str = "exact_match") -> list[ItemRecord]:
+    return [ItemRecord(stage, 0, "probe/copain/min", str(n), {score: float(n < right)}) for n in range(40)]
+
+
+def _base(right: int) -> BaseAnswers:
+    return BaseAnswers({"probe/copain/exact_match": right / 40}, scores_of(_asked("base", right), "base"))
+
+
+def test_scores_are_held_against_the_base_item_by_item() -> None:
+    """30 right answers, then 10 of the same: the mean of 20 changes of −1 and 20 of 0."""
+    now = [Measurement("end", 64, "probe/copain/exact_match", 0.25)]
+    (found,) = difference_rows(now, _asked("end", 10), _base(30))
+    assert (found.stage, found.tokens, found.name) == ("end", 64, "probe/copain/exact_match/difference")
+    assert (found.value, found.count) == (-0.5, 40)
+    assert -0.7 < found.low < -0.5 < found.high < -0.3
+    (same,) = difference_rows([Measurement("end", 64, "probe/copain/exact_match", 0.75)], _asked("end", 30), _base(30))
+    assert (same.value, same.low, same.high) == (0.0, 0.0, 0.0)
+
+
+def test_what_is_not_of_the_same_items_is_not_held_against_the_base() -> None:
+    now = [Measurement("end", 64, "probe/copain/exact_match", 0.25)]
+    assert list(difference_rows(now, _asked("end", 10)[:-1], _base(30))) == []
+    assert list(difference_rows(now, _asked("end", 11), _base(30))) == []
+    assert list(difference_rows(now, _asked("end", 10), BaseAnswers({}, {}))) == []
+    assert list(difference_rows([], [], _base(30))) == []
+
+
+def test_the_score_that_the_alarm_looks_at_is_held_against_the_base_too() -> None:
+    now = [Measurement("end", 64, "probe/copain/validity", 0.25)]
+    items = [*_asked("end", 10, "validity")]
+    base = BaseAnswers({"probe/copain/validity": 0.75}, scores_of(_asked("base", 30, "validity"), "base"))
+    for records in (items, [replace(one, scores=one.scores | {"exact_match": 1.0}) for one in items]):
+        (found,) = difference_rows(now, records, base, "copain/validity")
+        assert (found.name, found.value) == ("probe/copain/validity/difference", -0.5)
 
 
 def test_texts_are_the_prompts_with_their_answers(make_recipe) -> None:

@@ -10,7 +10,6 @@ import pytest
 from lingraft.errors import MeasurementError, RunFolderError
 from lingraft.item_records import ItemRecord, write_items
 from lingraft.measure.paired import holm
-from lingraft.measure.verdict import Rules
 from lingraft.measurement import Measurement, write_measurements
 from lingraft.report import write_report
 from lingraft.report.comparison import (
@@ -187,7 +186,7 @@ def test_a_sure_recommendation(write: Write) -> None:
     assert "bits for a byte of text, the base model 1.999" in words.reasons[0]
     assert words.reasons[0].endswith("): better.")
     assert words.reasons[1].startswith("English (en): “better” needs 1.015 bits")
-    assert words.reasons[1].endswith("): worse. +0.05 would have been allowed.")
+    assert words.reasons[1].endswith("): worse. +0.050 (5 %) would have been allowed.")
     assert words.caveat.startswith("One training run: item uncertainty only.")
     told = "\n".join(words.reasons)
     assert "Clearly worse for Basque (eu) than “better”: “plain”, by 0.1" in told
@@ -212,11 +211,11 @@ def test_a_limit_that_an_interval_lies_across_is_said(write: Write) -> None:
     folders = [write("more", 1.3, 1.052), write("less", 1.6, 1.0, noise=2, stage={"mix": {"eu": 1.0}})]
     limit = compare_runs(folders).verdict.standing("more").loss
     assert limit is not None
-    words = compare_runs(folders, rules=Rules(max_source_rise=(limit.low + limit.value) / 2)).recommendation
+    words = compare_runs(folders, limits={"source_rise": (limit.low + limit.value) / 2}).recommendation
     expected = "Ship “less”; whether “more”, which would gain more, costs too much is not settled."
     assert (words.headline, words.kind) == (expected, "unsure")
-    assert "is allowed (the interval reaches below); its gain is 0." in "\n".join(words.reasons)
-    words = compare_runs(folders, rules=Rules(max_source_rise=(limit.high + limit.value) / 2)).recommendation
+    assert "is allowed, and the interval reaches below; its gain is 0." in "\n".join(words.reasons)
+    words = compare_runs(folders, limits={"source_rise": (limit.high + limit.value) / 2}).recommendation
     assert words.headline == "Ship “more”; whether it costs no more than it may is not settled."
 
 
@@ -227,7 +226,7 @@ def test_no_arm_is_recommended_where_all_cost_too_much(write: Write) -> None:
     assert words.headline.startswith(
         "Ship none of them: every arm costs more than it may. “a” costs the source language"
     )
-    assert compare_runs(folders, rules=Rules(max_source_rise=0.25)).verdict.chosen == "a"
+    assert compare_runs(folders, limits={"source_rise": 0.25}).verdict.chosen == "a"
 
 
 def test_lost_in_context_learning_is_named(write: Write) -> None:

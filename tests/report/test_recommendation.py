@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+from lingraft.limits import Limits
 from lingraft.measure.comparison import Arm, Level, Match, Quantity
 from lingraft.measure.paired import Estimate
-from lingraft.measure.verdict import Rules, Standing, Verdict, bits_of
+from lingraft.measure.verdict import Standing, Verdict, bits_of
 from lingraft.report.recommendation import recommend
 
 
@@ -12,6 +13,7 @@ def _estimate(value: float, half: float) -> Estimate:
     return Estimate(value, value - half, value + half, p=0.5, error=half / 2, items=40)
 
 
+COPAIN, SORT = Quantity("probe/copain", "exact_match"), Quantity("probe/sort", "exact_match")
 LEVELS = {bits_of("eu"): Level(1.8, 1.5), bits_of("en"): Level(1.0, 1.02)}
 CHOSEN = Standing("kept", (0,), _estimate(0.3, 0.01), _estimate(0.02, 0.01), {}, LEVELS, None)
 LOST = Standing(
@@ -19,24 +21,21 @@ LOST = Standing(
     (0,),
     _estimate(0.4, 0.01),
     _estimate(0.01, 0.01),
-    {
-        Quantity("probe/copain", "exact_match"): _estimate(0.10, 0.12),
-        Quantity("probe/sort", "exact_match"): _estimate(0.07, 0.05),
-    },
-    LEVELS,
+    {COPAIN: _estimate(0.10, 0.12), SORT: _estimate(0.07, 0.05)},
+    LEVELS | {COPAIN: Level(0.25, 0.15), SORT: Level(0.20, 0.13)},
     "icl",
 )
 
 
 def _reasons(*standings: Standing) -> str:
-    verdict = Verdict(Rules(), "eu", "en", standings, "kept", "kept")
+    verdict = Verdict(Limits(), "eu", "en", standings, "kept", "kept")
     return "\n".join(recommend(verdict, [Arm(one.arm, ()) for one in standings]).reasons)
 
 
 def test_the_fall_that_is_certain_is_why_an_arm_is_not_to_be_shipped() -> None:
-    """Copain fell by 0.10 [−0.02, 0.22], which may be chance; sort by 0.07 [0.02, 0.12], which is more than 0.05."""
+    """Copain fell by 0.10 [−0.02, 0.22], which may be chance; sort by 0.07 [0.02, 0.12], which is 35 % of 0.20."""
     reason = next(line for line in _reasons(CHOSEN, LOST).splitlines() if line.startswith("“lost”"))
-    assert "0.070 [0.020, 0.120]" in reason
+    assert "0.070 [0.020, 0.120] from 0.200, and 30 % of that is allowed." in reason
     assert "0.100" not in reason
 
 
@@ -56,7 +55,7 @@ def test_levels_changes_and_what_they_say_have_one_direction() -> None:
     assert told[0] == (
         "Basque (eu): “kept” needs 1.500 bits for a byte of text, the base model 1.800 (−0.300 [−0.310, −0.290]): better."
     )
-    assert told[1].endswith("(−0.040 [−0.050, −0.030]): better. +0.05 would have been allowed.")
+    assert told[1].endswith("(−0.040 [−0.050, −0.030]): better. +0.050 (5 %) would have been allowed.")
     assert told[2].endswith(
         "0.310, and 0.300 before training (+0.010 [−0.010, +0.030]): no change that the items show."
     )
@@ -70,7 +69,7 @@ def _match(value: float, adjusted: float) -> Match:
 def test_a_tie_names_its_direction_and_the_family_of_its_p() -> None:
     standings = (CHOSEN, replace(CHOSEN, arm="best"), replace(CHOSEN, arm="third"))
     gains = (_match(0.004, 0.127), replace(_match(-0.003, 0.3), second="third"))
-    verdict = Verdict(Rules(), "eu", "en", standings, "kept", "best", gains)
+    verdict = Verdict(Limits(), "eu", "en", standings, "kept", "best", gains)
     told = "\n".join(recommend(verdict, [Arm(one.arm, ()) for one in standings]).reasons)
     assert (
         "Basque (eu): “kept” needs 0.004 [−0.002, 0.010] more bits per byte than “best”, not told apart (p 0.127 by "

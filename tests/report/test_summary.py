@@ -1,16 +1,16 @@
 """Verdicts computed by hand: what the intervals allow, and nothing beyond."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from lingraft.measurement import Measurement, write_measurements
+from lingraft.limits import Limits
+from lingraft.measurement import Measurement
 from lingraft.report.changes import Change, change_of
 from lingraft.report.evidence import summary_of
 from lingraft.report.reading import read_record
-from lingraft.report.summary import Finding, State, Summary, Verdict, summarise
+from lingraft.report.summary import State, Summary, Verdict, summarise
 
 COPY, COPAIN = "probe/random_copy/accuracy", "probe/copain/exact_match"
 
@@ -40,7 +40,7 @@ def run(
 
 
 def verdict(rows: list[Measurement], **options: object) -> Summary:
-    return summarise(rows, "en", "eu", **options)  # type: ignore[arg-type]
+    return summarise(rows, "en", "eu", limits=Limits(0.03, 0.3), **options)  # type: ignore[arg-type]
 
 
 def source(summary: Summary) -> str:
@@ -69,14 +69,14 @@ def test_the_last_measurement_counts_and_the_untrained_rows_do_not() -> None:
     ("before", "after", "half", "state", "words"),
     [
         # ±0.005 each: apart. Upper end of the difference 0.02 + √(2·0.005²) = 0.0271: under 3 %.
-        (1.0, 1.02, 0.005, State.GOOD, "a clear rise, within the limit of 3%."),
+        (1.0, 1.02, 0.005, State.GOOD, "a clear rise, within the limit of 3 %."),
         (1.0, 1.005, 0.005, State.GOOD, "no clear change (the intervals overlap)."),
         (1.0, 0.90, 0.005, State.GOOD, "clearly better than before."),
         # 0.02 + √(2·0.02²) = 0.0483
         (1.0, 1.02, 0.02, State.UNCLEAR, "no clear change (the intervals overlap); but intervals this wide could hide "
-         "a rise of up to 4.8%, beyond the limit of 3%: measure on more text to settle it."),
-        (1.0, 1.05, 0.005, State.BAD, "a rise of 5.0%, beyond the limit of 3%; clearly so."),
-        (1.0, 1.05, 0.03, State.UNCLEAR, "a rise of 5.0%, beyond the limit of 3%, but no clear change (the intervals "
+         "a rise of up to 4.8 %, beyond the limit of 3 %: measure on more text to settle it."),
+        (1.0, 1.05, 0.005, State.BAD, "a rise of 5.0 %, beyond the limit of 3 %; clearly so."),
+        (1.0, 1.05, 0.03, State.UNCLEAR, "a rise of 5.0 %, beyond the limit of 3 %, but no clear change (the intervals "
          "overlap): measure on more text to settle it."),
         (1.0, 1.02, None, State.UNCLEAR, "no interval was measured, so it cannot be said whether the change is clear."),
     ],
@@ -98,7 +98,7 @@ def test_clear_forgetting_forbids_use() -> None:
 def test_a_collapse_of_in_context_learning_forbids_use() -> None:
     summary = verdict(run(copy=(0.6, 0.3)))
     assert summary.verdict is Verdict.DO_NOT_USE
-    assert summary.lost[1].text.endswith("a drop of 50.0%, beyond the limit of 30%; clearly so.")
+    assert summary.lost[1].text.endswith("a drop of 50.0 %, beyond the limit of 30 %; clearly so.")
 
 
 def test_a_probe_that_was_zero_has_nothing_to_lose() -> None:
@@ -150,14 +150,14 @@ def test_a_paired_difference_settles_what_separate_intervals_cannot() -> None:
     paired = Measurement("cpt", 1000, "bits_per_byte/difference", 0.02, "en", 0.015, 0.025, 100)
     rows = [*run(en=(1.0, 1.02), half=0.05), paired]
     assert verdict(rows).lost[0].state is State.GOOD
-    assert source(verdict(rows)).endswith("a clear rise, within the limit of 3%.")
+    assert source(verdict(rows)).endswith("a clear rise, within the limit of 3 %.")
 
 
 def test_the_caveats_and_limits_are_always_said() -> None:
     notes = " ".join(verdict(run()).notes)
     assert "One training run: the intervals are item uncertainty only" in notes
-    assert "rise by 3%" in notes
-    assert "fall by 30%" in notes
+    assert "rise by 3 %" in notes
+    assert "fall by 30 %" in notes
 
 
 def test_fertility_drift_and_shift_are_told_without_deciding() -> None:
@@ -179,24 +179,36 @@ def test_a_change_by_hand() -> None:
     assert change_of([], "x") is None
 
 
-def test_probes_are_paired_on_the_items_on_record(write_arm: Callable[..., Path], tmp_path: Path) -> None:
-    """Answers that stay what they are, item by item, leave nothing open, however wide each interval is."""
-    folder = write_arm(tmp_path / "run", right=30)
-    rows = [row(stage, COPAIN, 0.75, 0.2, None, at) for stage, at in (("base", 0), ("only", 1))]
-    write_measurements(folder / "measurements.jsonl", rows)
+def test_answers_that_stay_what_they_are_leave_nothing_open_however_wide_their_intervals() -> None:
+    rows = [row("base", COPAIN, 0.75, 0.2), row("cpt", COPAIN, 0.75, 0.2, None, 1)]
+    assert "the intervals overlap" in verdict(rows).lost[2].text
+    paired = verdict([*rows, Measurement("cpt", 1, f"{COPAIN}/difference", 0.0, None, 0.0, 0.0, 40)]).lost[2]
+    assert (paired.state, paired.text.split(": ")[-1]) == (
+        State.GOOD, "no clear change (the paired interval includes zero)."
+    )  # fmt: skip
 
-    def copain() -> Finding:
+
+def test_a_probe_whose_prompts_became_other_tokens_is_not_judged() -> None:
+    rows = [row("base", COPAIN, 0.75, 0.01), row("cpt", COPAIN, 0.1, 0.01, None, 1)]
+    assert verdict(rows).lost[2].state is State.BAD
+    same, other = (row("expanded", "probe/copain/prompts_tokenised_differently", n) for n in (0, 3))
+    assert verdict([*rows, same]).lost[2].state is State.BAD
+    found = verdict([*rows, other]).lost[2]
+    assert (found.state, "not comparable with the base model" in found.text) == (State.UNCLEAR, True)
+
+
+def test_a_base_that_scores_next_to_nothing_has_nothing_to_lose() -> None:
+    rows = [row("base", COPAIN, 0.04, 0.01), row("cpt", COPAIN, 0.01, 0.01, None, 1)]
+    found = verdict(rows).lost[2]
+    assert (found.state, "under 5 %: there was nothing to lose" in found.text) == (State.GOOD, True)
+
+
+def test_the_limits_of_the_recipe_are_those_of_the_verdict(write_arm: Callable[..., Path], tmp_path: Path) -> None:
+    def told(**alarm: object) -> str:
+        folder = write_arm(tmp_path / f"run{len(alarm)}", measure={"alarm": alarm})
         summary = summary_of(read_record(folder))
         assert summary is not None
-        return next(finding for finding in summary.lost if "Copain" in finding.text)
+        return " ".join(summary.notes)
 
-    assert copain().state is State.GOOD
-    assert copain().text.endswith("no clear change (the paired interval includes zero).")
-    # A score that is not of these items is not judged by them, nor is one whose items are gone.
-    write_measurements(folder / "measurements.jsonl", [row("only", COPAIN, 0.7, 0.2, None, 2)])
-    assert "the intervals overlap" in copain().text
-    (folder / "items.jsonl").write_text("{")
-    assert "the intervals overlap" in copain().text
-    damaged = {"stage": "only", "tokens": 1, "name": "probe/copain/min", "item": "0", "scores": {"exact_match": "x"}}
-    (folder / "items.jsonl").write_text(json.dumps(damaged) + "\n")
-    assert "the intervals overlap" in copain().text
+    assert "may rise by 5 %, a probe may fall by 30 %" in told()
+    assert "may rise by 2.5 %, a probe may fall by 30 %" in told(source_rise=0.025, probe_drop=None)

@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from lingraft.measurement import Measurement
+from lingraft.limits import LEAST_SCORE, Limits
+from lingraft.measurement import Measurement, prompts_gate
 
 __all__ = ["Finding", "ForgettingLimits", "judge_forgetting"]
 
-_LEAST_PROBE = 0.05
-"""A base that scores less than this in a probe has nothing to lose there that could be told from chance."""
 _BODY = ("attention", "mlp")
 
 
@@ -24,8 +23,8 @@ class ForgettingLimits:
     """
 
     probe: str | None = "random_copy/accuracy"
-    probe_drop: float | None = 0.3
-    source_rise: float | None = 0.05
+    probe_drop: float | None = Limits.probe_drop
+    source_rise: float | None = Limits.source_rise
     shift: float | None = 0.1
 
 
@@ -52,11 +51,12 @@ def judge_forgetting(
     """Return which limits a model breaks, judged by the rows of the base and its own.
 
     A probe and source text break their limits only where the loss is clear of the noise of items and documents as well:
-    the base's score lies outside the interval, or zero outside that of the paired difference. What was not measured is
-    not judged, nor is a probe in which the base itself scores under 5 %.
+    zero lies outside the interval of the paired difference or, of a probe without one, the base's score outside its
+    own. What was not measured is not judged, nor is a probe in which the base itself scores under 5 %.
 
     Args:
-        base: rows of the untouched base model.
+        base: rows of the untouched base model, and whether the probe's prompts are the same tokens to the adapted one;
+            where they are not, the probe is not judged.
         now: rows of one moment.
         limits: what may be lost.
         source: the source language.
@@ -73,10 +73,15 @@ def _row(rows: Sequence[Measurement], name: str, language: str | None = None) ->
 def _probe(base: Sequence[Measurement], now: Sequence[Measurement], limits: ForgettingLimits) -> Finding | None:
     name = f"probe/{limits.probe}"
     before, after = _row(base, name), _row(now, name)
-    if limits.probe_drop is None or before is None or after is None or before.value < _LEAST_PROBE:
+    if limits.probe is None or limits.probe_drop is None or before is None or after is None:
+        return None
+    gate = _row(base, prompts_gate(limits.probe.partition("/")[0]))
+    if before.value < LEAST_SCORE or (gate is not None and gate.value):
         return None
     drop = 1 - after.value / before.value
-    if drop <= limits.probe_drop or (after.high is not None and after.high >= before.value):
+    paired = _row(now, f"{name}/difference")
+    highest = after.high if paired is None or paired.high is None else before.value + paired.high
+    if drop <= limits.probe_drop or (highest is not None and highest >= before.value):
         return None
     text = f"in-context learning ({limits.probe}) fell from {before.value:.3f} to {after.value:.3f}, by {drop:.0%}"
     return Finding("icl", drop, limits.probe_drop, text)

@@ -100,11 +100,14 @@ class Arm:
         runs: its training runs, in the order of their seeds.
         conditions: quantity (its name, and its language where there is one, with a slash between) → what must be the
             same wherever it is compared → its value here, as ``{"bits_per_byte/eu": {"held-out text": "9f86d0…"}}``.
+        other_prompts: probes, as ``probe/copain``, whose prompts are other tokens to it than to its base, so that
+            before and after are not the same question.
     """
 
     name: str
     runs: tuple[ArmRun, ...]
     conditions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    other_prompts: frozenset[str] = frozenset()
 
     @property
     def seeds(self) -> tuple[int, ...]:

@@ -1,14 +1,15 @@
 """Which arm to ship, and how sure that is.
 
-The rule, fixed before anything is measured: of the arms whose source text costs at most so many bits per byte more than
-with the base, and whose in-context learning has not clearly fallen, the one that gains most on target text. Arms whose
-gain the data do not tell from it are tied; of those, the one that costs the source language least.
+The rule, fixed before anything is measured: of the arms that have not lost more than the limits allow, of source text
+and of in-context learning, the one that gains most on target text. Arms whose gain the data do not tell from it are
+tied; of those, the one that costs the source language least.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lingraft.errors import MeasurementError
+from lingraft.limits import LEAST_SCORE, Limits
 from lingraft.measure.comparison import (
     BITS,
     Arm,
@@ -23,20 +24,7 @@ from lingraft.measure.comparison import (
 )
 from lingraft.measure.paired import Estimate
 
-__all__ = ["Rules", "Standing", "Verdict", "bits_of", "judge"]
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What an arm may cost.
-
-    Attributes:
-        max_source_rise: bits per byte by which source text may get more expensive.
-        max_icl_fall: by how much the score of a probe may fall, where the fall is certain (its interval leaves 0 out).
-    """
-
-    max_source_rise: float = 0.05
-    max_icl_fall: float = 0.05
+__all__ = ["Standing", "Verdict", "bits_of", "is_lost", "judge"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +66,7 @@ class Verdict:
     """The choice among arms.
 
     Attributes:
-        rules: what it was made by.
+        limits: what it was made by.
         target: the target language.
         source: the source language.
         standings: of every arm, in the order given.
@@ -88,7 +76,7 @@ class Verdict:
         losses: source text: ``chosen`` minus ``best``, where they are not the same.
     """
 
-    rules: Rules
+    limits: Limits
     target: str
     source: str
     standings: tuple[Standing, ...]
@@ -111,6 +99,16 @@ class Verdict:
         """Return where an arm stands."""
         return next(standing for standing in self.standings if standing.arm == arm)
 
+    def allowed_of(self, standing: Standing) -> float:
+        """Return by how many bits per byte source text may get more expensive than with an arm's own base."""
+        return _allowed(standing.levels[bits_of(self.source)], self.limits.source_rise)
+
+    @property
+    def allowed(self) -> float | None:
+        """The same of all arms that are judged; None where there is none, or where their bases differ."""
+        found = {self.allowed_of(standing) for standing in self.standings if standing.is_judged}
+        return found.pop() if len(found) == 1 else None
+
     def dominated_by(self, arm: str) -> str | None:
         """Return an arm that gains at least as much and costs no more, and is better in one of both; None if none is.
 
@@ -125,7 +123,7 @@ class Verdict:
         return None
 
 
-def judge(arms: Sequence[Arm], *, target: str, source: str, rules: Rules | None = None) -> Verdict:
+def judge(arms: Sequence[Arm], *, target: str, source: str, limits: Limits | None = None) -> Verdict:
     """Return which arm to ship by the rule above.
 
     Raises:
@@ -133,20 +131,20 @@ def judge(arms: Sequence[Arm], *, target: str, source: str, rules: Rules | None 
     """
     if not arms:
         raise MeasurementError("there is no arm to judge")
-    rules = rules or Rules()
+    limits = limits or Limits()
     gain, loss = bits_of(target), bits_of(source)
     model = _most_complete(arms, (gain, loss))
-    standings = tuple(_standing(arm, model, gain, loss, rules) for arm in arms)
+    standings = tuple(_standing(arm, model, gain, loss, limits) for arm in arms)
     eligible = [standing for standing in standings if standing.excluded is None]
     if not eligible:
-        return Verdict(rules, target, source, standings, None, None)
+        return Verdict(limits, target, source, standings, None, None)
     best = max(eligible, key=_gain_of).arm
     may = [arm for arm in arms if arm.name in {standing.arm for standing in eligible}]
     gains, _ = matches(may, [best], [gain])
     tied = {best} | {one.second for one in gains if not one.is_told}
     chosen = min((standing for standing in eligible if standing.arm in tied), key=_loss_of).arm
     losses = matches([arm for arm in may if arm.name in (best, chosen)], [best], [loss])[0] if chosen != best else ()
-    return Verdict(rules, target, source, standings, chosen, best, gains, losses)
+    return Verdict(limits, target, source, standings, chosen, best, gains, losses)
 
 
 def bits_of(language: str) -> Quantity:
@@ -162,17 +160,29 @@ def _loss_of(standing: Standing) -> float:
     return standing.loss.value if standing.loss else float("inf")
 
 
-def _standing(arm: Arm, model: Arm, target: Quantity, source: Quantity, rules: Rules) -> Standing:
+def _standing(arm: Arm, model: Arm, target: Quantity, source: Quantity, limits: Limits) -> Standing:
     (change, why_not_target), (loss, why_not_source) = (_change(arm, model, one) for one in (target, source))
     falls = dict(_falls(arm))
-    reason = why_not_target or why_not_source
-    if reason is None and loss is not None and loss.value > rules.max_source_rise:
-        reason = "source"
-    if reason is None and any(fall.value > rules.max_icl_fall and fall.low > 0 for fall in falls.values()):
-        reason = "icl"
     known = [quantity for quantity, one in ((target, change), (source, loss)) if one]
     levels = {quantity: level_of(arm, quantity) for quantity in (*known, *falls)}
+    reason = why_not_target or why_not_source
+    if reason is None and loss is not None and loss.value > _allowed(levels[source], limits.source_rise):
+        reason = "source"
+    if reason is None and any(is_lost(fall, levels[probe], limits) for probe, fall in falls.items()):
+        reason = "icl"
     return Standing(arm.name, arm.seeds, change.negated if change else None, loss, falls, levels, reason)
+
+
+def is_lost(fall: Estimate, level: Level, limits: Limits) -> bool:
+    """Return whether the score of a probe fell by more than it may, and surely so: the interval leaves 0 out.
+
+    A base under :data:`~lingraft.limits.LEAST_SCORE` had nothing to lose.
+    """
+    return fall.low > 0 and level.before >= LEAST_SCORE and fall.value > _allowed(level, limits.probe_drop)
+
+
+def _allowed(level: Level, share: float) -> float:
+    return share * level.before
 
 
 def _change(arm: Arm, model: Arm, quantity: Quantity) -> tuple[Estimate | None, str | None]:
@@ -186,8 +196,8 @@ def _change(arm: Arm, model: Arm, quantity: Quantity) -> tuple[Estimate | None, 
 
 
 def _falls(arm: Arm) -> Iterator[tuple[Quantity, Estimate]]:
-    """Yield every probe that both the base and the arm were given, with the fall of its score."""
-    for quantity in (one for one in quantities_of([arm]) if one.is_probe):
+    """Yield every probe that both the base and the arm were given, in the same tokens, with the fall of its score."""
+    for quantity in (one for one in quantities_of([arm]) if one.is_probe and one.name not in arm.other_prompts):
         change, reason = _change(arm, arm, quantity)
         if change is not None and reason is None:
             yield quantity, change.negated

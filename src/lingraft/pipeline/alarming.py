@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from lingraft.errors import ForgettingError, InterruptedRunError, RecipeError
 from lingraft.measure.alarm import Finding, ForgettingLimits, judge_forgetting
-from lingraft.measurement import Measurement
+from lingraft.measurement import Measurement, prompts_gate
 from lingraft.pipeline.progress import Progress
 from lingraft.recipe import Recipe
 from lingraft.run import Run
@@ -135,14 +135,18 @@ class ForgettingWatch:
 
     def _read(self) -> list[Measurement]:
         stages, source = {stage.name for stage in self.recipe.stages}, self.recipe.languages.source
-        judged = ("bits_per_byte", source)
+        judged, gate = ("bits_per_byte", source), self._gate()
         return [
             row
             for row in self.run.measurements()
             if row.stage == "base"
+            or row.name == gate
             or row.name.startswith(ALARM)
             or (row.stage in stages and (row.name, row.language) == judged)
         ]
+
+    def _gate(self) -> str:
+        return prompts_gate((self.recipe.measure.alarm.probe or "").partition("/")[0])
 
     def _write(self, rows: Iterable[Measurement]) -> None:
         made = [row for row in rows if row not in self._known]
@@ -163,7 +167,7 @@ class ForgettingWatch:
 
     def _standing(self) -> list[Measurement]:
         """Return the alarms of the last moment that was judged, which no answer and no limit of today allows."""
-        trained = [row for row in self._known if row.stage != "base"]
+        trained = [row for row in self._known if row.stage not in ("base", "expanded")]
         moment = (trained[-1].stage, trained[-1].tokens) if trained else None
         accepted = self._accepted_values()
         limits = limits_of(self.recipe)
@@ -189,7 +193,7 @@ class ForgettingWatch:
         alarm = self.recipe.measure.alarm
         if alarm.action == "off" or not rows:
             return []
-        base = [row for row in self._known if row.stage == "base"]
+        base = [row for row in self._known if row.stage == "base" or row.name == self._gate()]
         found = judge_forgetting(base, rows, limits_of(self.recipe), self.recipe.languages.source)
         if not found:
             return []

@@ -34,7 +34,7 @@ from lingraft.pipeline.downstream import Downstream
 from lingraft.pipeline.drifting import DriftWatch, shift_rows
 from lingraft.pipeline.generating import GenerationCheck
 from lingraft.pipeline.prepare import Prepared, texts_of
-from lingraft.pipeline.probing import bind_probes, comparability_rows, run_probes
+from lingraft.pipeline.probing import BaseAnswers, bind_probes, comparability_rows, difference_rows, run_probes
 from lingraft.pipeline.progress import Progress
 from lingraft.pipeline.task_plan import WINDOW
 from lingraft.pipeline.text_rows import bits_items, bits_rows, dead_mass_rows, full_window_row, secondary_rows
@@ -72,6 +72,7 @@ class Evaluator:
     def __post_init__(self) -> None:
         self._probes = bind_probes(self.recipe)
         self._texts = {code: self._held_out(code) for code in self.recipe.measured_languages()}
+        self._answers: BaseAnswers | None = None
         self._downstream = Downstream(self.run, self.recipe, self.base.documents.end, self.progress)
 
     def _held_out(self, language: str) -> EvaluationText:
@@ -104,6 +105,7 @@ class Evaluator:
     def measure_base(self, model: nn.Module) -> dict[str, Any]:
         """Measure the untouched base model; the bits of each document are kept, for paired differences later."""
         self.run.forget_measurements_of("base")
+        self._answers = None
         scorer = self._scorer(model, self.expansion.old)
         bits = {code: self._bits(scorer, self.expansion.old, code) for code in self._texts}
         self._drift().keep_base(model, self._texts[self.recipe.languages.source].documents)
@@ -264,8 +266,20 @@ class Evaluator:
         """Return the rows of the probes; what they say of single items is recorded at once."""
         context = ProbeContext(scorer, tokenizer, frozenset(self._shared_ids()))
         rows, records = run_probes(self._probes, context, stage, tokens, heavy=heavy, averaged=averaged)
+        if stage != "base":
+            rows += list(difference_rows(rows, records, self._base_answers(), self.recipe.measure.alarm.probe))
         self.run.record_items(records)
         return rows
+
+    def _base_answers(self) -> BaseAnswers:
+        """Return what the base answered to the probes, read once; nothing where records are damaged, which is said."""
+        if self._answers is None:
+            try:
+                self._answers = BaseAnswers.of(self.run)
+            except MeasurementError as error:
+                self._answers = BaseAnswers({}, {})
+                self.progress.note(f"probes are not held against the base item by item: {error}")
+        return self._answers
 
     def _shared_ids(self) -> tuple[int, ...]:
         """Return the ids of the old tokenizer that no new token took, ascending."""

@@ -1,19 +1,31 @@
 """Runs a recipe's probes: numbers as rows, items as records, and whether both tokenizers read the prompts alike."""
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lingraft.corpus import source_fingerprint
 from lingraft.errors import MeasurementError, RecipeError
 from lingraft.item_records import ItemRecord
+from lingraft.measure.comparison import Arm, ArmRun, Quantity, Scores, change_from_base, quantities_of, scores_of
 from lingraft.measure.probes import ProbeContext, ProbeResult, probes, questions_of
-from lingraft.measurement import Measurement
+from lingraft.measurement import Measurement, prompts_gate
 from lingraft.recipe import Choice, Recipe
 from lingraft.registry import Entry
+from lingraft.run import Run
 from lingraft.vocabulary import TokenizerFile, VocabularyExpansion
 
-__all__ = ["BoundProbe", "bind_probes", "comparability_rows", "probe_files", "probe_texts", "run_probes"]
+__all__ = [
+    "BaseAnswers",
+    "BoundProbe",
+    "bind_probes",
+    "comparability_rows",
+    "difference_rows",
+    "probe_files",
+    "probe_texts",
+    "run_probes",
+]
 
 
 @dataclass(frozen=True)
@@ -85,6 +97,63 @@ def run_probes(
     return rows, records
 
 
+@dataclass(frozen=True)
+class BaseAnswers:
+    """What the base model answered: score by score of the probes, and item by item.
+
+    Attributes:
+        scores: row's name → value.
+        items: as :func:`lingraft.measure.comparison.scores_of` returns them.
+    """
+
+    scores: Mapping[str, float]
+    items: Scores
+
+    @classmethod
+    def of(cls, run: Run) -> "BaseAnswers":
+        """Return those on record in a run.
+
+        Raises:
+            MeasurementError: a record is damaged.
+        """
+        scores = {row.name: row.value for row in run.measurements() if row.stage == "base"}
+        return cls(scores, scores_of(run.items(), "base"))
+
+
+def difference_rows(
+    rows: Sequence[Measurement], records: Sequence[ItemRecord], base: BaseAnswers, watched: str | None = None
+) -> Iterator[Measurement]:
+    """Yield ``probe/NAME/SCORE/difference``: a score minus the base's on the same items, with the paired interval.
+
+    Of every probe its headline score, and the one that is ``watched`` (``NAME/SCORE``). None where the base was asked
+    other items, or where the score is not the mean of its items'.
+
+    Args:
+        rows: of one moment, as :func:`run_probes` returns them.
+        records: of the same moment.
+        base: what the base answered.
+        watched: what the alarm looks at.
+    """
+    if not rows or not records:
+        return
+    stage, averaged = records[0].stage, records[0].averaged
+    arm = Arm("now", (ArmRun(0, scores_of(records, stage, averaged=averaged), base.items),))
+    probe, _, score = (watched or "").rpartition("/")
+    asked = dict.fromkeys((*quantities_of([arm]), *([Quantity(f"probe/{probe}", score)] if probe else [])))
+    for quantity in asked:
+        name = f"{quantity.name}/{quantity.score}"
+        now = next((row for row in rows if row.name == name), None)
+        if now is None or name not in base.scores:
+            continue
+        try:
+            change = change_from_base(arm, quantity)
+        except MeasurementError:
+            continue
+        if math.isclose(change.value, now.value - base.scores[name], abs_tol=1e-9):
+            told = (change.value, None, change.low, change.high, change.items)
+            yield Measurement(now.stage, now.tokens, f"{name}/difference", *told)
+
+
 def probe_texts(bound: Sequence[BoundProbe]) -> list[str]:
     """Return every prompt of the text probes with its answer behind it, as a model reads it, each once.
 
@@ -108,7 +177,7 @@ def comparability_rows(bound: Sequence[BoundProbe], expansion: VocabularyExpansi
         before, after = (_spelled(tokenizer, texts) for tokenizer in (expansion.old, expansion.new))
         differing = sum(one != other for one, other in zip(before, after, strict=True))
         place = f"probe/{probe.name}/prompts"
-        yield Measurement("expanded", 0, f"{place}_tokenised_differently", differing, count=len(texts))
+        yield Measurement("expanded", 0, prompts_gate(probe.name), differing, count=len(texts))
         yield Measurement("expanded", 0, f"{place}_tokens_base", sum(map(len, before)), count=len(texts))
         yield Measurement("expanded", 0, f"{place}_tokens_adapted", sum(map(len, after)), count=len(texts))
 

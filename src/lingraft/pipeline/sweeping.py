@@ -14,7 +14,7 @@ that fails is written down and the others go on; the same command goes on where 
 import json
 import os
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,6 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from lingraft.errors import InterruptedRunError, LingraftError, RecipeError, RunFolderError
-from lingraft.measure.verdict import Rules
 from lingraft.pipeline.adapt import adapt, step_names
 from lingraft.pipeline.arms import Sweep, SweepArm
 from lingraft.pipeline.plan import Plan, make_plan
@@ -149,7 +148,7 @@ def run_sweep(
     folder: str | Path,
     *,
     only: int | None = None,
-    rules: Rules | None = None,
+    limits: Mapping[str, float] | None = None,
     progress: Progress | None = None,
 ) -> tuple[ArmState, ...]:
     """Run the arms of a sweep that are not done, and return how each has gone.
@@ -159,7 +158,7 @@ def run_sweep(
         folder: of the sweep.
         only: run this arm alone, as one task of a cluster's array does; what it shares with others it makes behind a
             lock, so that it is made once, whoever comes first.
-        rules: what an arm may cost to be recommended.
+        limits: what an arm may lose to be recommended, as :func:`lingraft.report.comparison.compare_runs` has it.
         progress: who is told.
 
     Raises:
@@ -181,13 +180,13 @@ def run_sweep(
     for arm in waiting:
         teller.phase(f"arm {sweep.arms.index(arm) + 1} of {len(sweep.arms)}: {arm.name}")
         _write_state(folder, arm, _ended(sweep, folder, arm, teller, is_alone=only is not None))
-        _compare(sweep, folder, rules, teller)
+        _compare(sweep, folder, limits, teller)
     if not waiting:
-        _compare(sweep, folder, rules, teller)
+        _compare(sweep, folder, limits, teller)
     return read_states(folder, sweep)
 
 
-def _compare(sweep: Sweep, folder: Path, rules: Rules | None, progress: Progress) -> None:
+def _compare(sweep: Sweep, folder: Path, limits: Mapping[str, float] | None, progress: Progress) -> None:
     """Write the comparison of the arms that are done, as soon as there are two."""
     states = read_states(folder, sweep)
     done = [arm_folder(folder, state.name) for state in states if state.status == "done"]
@@ -195,7 +194,7 @@ def _compare(sweep: Sweep, folder: Path, rules: Rules | None, progress: Progress
     if len(done) < 2:
         return
     try:
-        found = compare_runs(done, rules=rules, failed=failed)
+        found = compare_runs(done, limits=limits, failed=failed)
         write_comparison_json(found, folder / "comparison.json")
         write_comparison(found, folder / "comparison.html", title=sweep.name)
     except LingraftError as error:

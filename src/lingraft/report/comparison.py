@@ -9,7 +9,7 @@ from typing import Any
 
 from lingraft.errors import LingraftError
 from lingraft.measure.comparison import Arm, Match, Refused, matches, quantities_of
-from lingraft.measure.verdict import Rules, Standing, Verdict, judge
+from lingraft.measure.verdict import Standing, Verdict, judge
 from lingraft.report.arms import arms_table, settings_table
 from lingraft.report.blocks import Figures, Section, section, table
 from lingraft.report.contenders import Experiment, read_experiment
@@ -27,7 +27,7 @@ from lingraft.report.recommendation import (
     signed,
     told_in_words,
 )
-from lingraft.report.rows import language_name
+from lingraft.report.rows import format_share, language_name
 from lingraft.run import write_file
 
 __all__ = [
@@ -83,13 +83,13 @@ class Comparison:
 
 
 def compare_runs(
-    folders: Sequence[Path], *, rules: Rules | None = None, failed: Mapping[str, str] | None = None
+    folders: Sequence[Path], *, limits: Mapping[str, float] | None = None, failed: Mapping[str, str] | None = None
 ) -> Comparison:
     """Return how finished runs compare; the first arm is the one that the others are held against.
 
     Args:
         folders: run folders; those that differ in their seed alone are one arm.
-        rules: what an arm may cost.
+        limits: fields of :class:`~lingraft.limits.Limits` that count in place of those that the recipes state.
         failed: arms that have no finished run, and the error that each ended with.
 
     Raises:
@@ -98,7 +98,8 @@ def compare_runs(
     """
     experiment = read_experiment(folders)
     reference = experiment.arms[0].name
-    verdict = judge(experiment.arms, target=experiment.target, source=experiment.source, rules=rules)
+    may = replace(experiment.limits, **(limits or {}))
+    verdict = judge(experiment.arms, target=experiment.target, source=experiment.source, limits=may)
     references = list(dict.fromkeys(name for name in (reference, verdict.chosen) if name))
     decisive = (*verdict.gains, *verdict.losses)
     found, refused = matches(experiment.arms, references, quantities_of(experiment.arms), decisive=decisive)
@@ -161,7 +162,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
     verdict = comparison.verdict
     return {
         "recommendation": asdict(comparison.recommendation),
-        "rules": asdict(verdict.rules),
+        "limits": asdict(verdict.limits),
         "checkpoint_rules": comparison.experiment.rules,
         "chosen": verdict.chosen,
         "tied": list(verdict.tied),
@@ -270,9 +271,10 @@ def _other_tokenizers(experiment: Experiment) -> Iterator[str]:
 
 
 def _reading(comparison: Comparison) -> Html:
-    rules = comparison.verdict.rules
+    limits, allowed = comparison.verdict.limits, comparison.verdict.allowed
     target, source = language_name(comparison.verdict.target), language_name(comparison.verdict.source)
-    limit, fall = signed(rules.max_source_rise, 2), f"{rules.max_icl_fall:g}"
+    dearer, lower = format_share(limits.source_rise), format_share(limits.probe_drop)
+    here = f" ({signed(allowed)} bits per byte)" if allowed is not None else ""
     told = {
         "Arms": f"""An arm is one recipe. Each trained the same base model to write {target}; they differ in nothing but
             the options under “{_TITLES["settings"]}”. An arm of several runs had several seeds.""",
@@ -283,10 +285,11 @@ def _reading(comparison: Comparison) -> Html:
             share of right answers, more are better. Probes ask for it without any language: to repeat random tokens
             that it has just seen, to find the rule by which one of several numbers is chosen (Copain). It can be lost
             before text gets any dearer.""",
-        "The rule": f"""Fixed before anything was measured: of the arms that cost {source} at most {limit} bits per
-            byte, and whose score on no probe of in-context learning has clearly fallen by more than {fall}, the one
-            that gains most; where the data do not tell gains apart, the one of them that costs least. What is compared
-            is each run's end, never its best moment. {rules_in_words(comparison.experiment)}""",
+        "The rule": f"""Fixed before anything was measured: of the arms with which {source} text costs at most {dearer}
+            more than with the base model{here}, and whose score on no probe of in-context learning has clearly fallen
+            by more than {lower} of the base's, the one that gains most; where the data do not tell gains apart, the one
+            of them that costs least. What is compared is each run's end, never its best moment.
+            {rules_in_words(comparison.experiment)}""",
         "Told apart": """Both arms answered the same items. Right and wrong answers: McNemar's exact test; else 10,000
             resamples of the differences, documents or passages drawn as wholes, each task by itself. With many
             comparisons some look good by chance: p by Holm's rule is corrected for that, for the differences by which

@@ -12,6 +12,7 @@ from typing import Any
 
 from lingraft.errors import MeasurementError, RunFolderError
 from lingraft.item_records import ItemRecord
+from lingraft.limits import Limits
 from lingraft.measure.comparison import Arm, ArmRun, scores_of
 from lingraft.measure.tasks.conditions import read_task_records, record_path, task_conditions
 from lingraft.recipe import Recipe
@@ -75,6 +76,11 @@ class Experiment:
     def rules(self) -> dict[str, str]:
         """Arm → the rule, stated in its recipe, by which its weights take part."""
         return {arm.name: self.runs[arm.name][0].recipe.measure.checkpoint_rule for arm in self.arms}
+
+    @property
+    def limits(self) -> Limits:
+        """What may be lost: as the recipes state it (``measure.alarm``), the strictest of each where they differ."""
+        return Limits.strictest(run.recipe.measure.alarm.limits for runs in self.runs.values() for run in runs)
 
     def own_settings(self, arm: str) -> dict[str, str]:
         """Return recipe path → an arm's own value, for what the arms do not share."""
@@ -185,7 +191,8 @@ def _arm(name: str, group: Sequence[Contender], *, averaged: bool) -> Arm:
     for one in group:
         final = scores_of(one.items, one.recipe.stages[-1].name, averaged=averaged)
         runs.append(ArmRun(one.recipe.seed, final, scores_of(one.items, "base")))
-    return Arm(name, tuple(runs), _conditions(group[0]))
+    changed = (f"probe/{probe}" for one in group for probe, row in prompts_looked_at(one.record) if row.value)
+    return Arm(name, tuple(runs), _conditions(group[0]), frozenset(changed))
 
 
 def _conditions(one: Contender) -> dict[str, dict[str, Any]]:
@@ -203,9 +210,15 @@ def _conditions(one: Contender) -> dict[str, dict[str, Any]]:
             "rules of measuring (measure.validation_bytes, segment_bytes, windows)": rules[:8],
             "precision": recipe.precision,
         }
+    changed = {probe for probe, row in prompts_looked_at(one.record) if row.value}
     for choice in recipe.measure.probes:
         label = choice.name.rpartition(":")[2]
-        found[f"probe/{label}"] = {"options of the probe": choice.label, "precision": recipe.precision}
+        cut = f"as tokenizer {one.tokenizer[:8]} cuts them" if label in changed else "as the base's"
+        found[f"probe/{label}"] = {
+            "options of the probe": choice.label,
+            "tokens of the prompts": cut,
+            "precision": recipe.precision,
+        }
     last = recipe.stages[-1].name
     moment = max((item.tokens for item in one.items if item.stage == last), default=0)
     return found | task_conditions(read_task_records(record_path(one.folder, last, moment)))
@@ -247,12 +260,20 @@ def _notes(contenders: Sequence[Contender]) -> list[str]:
             "the rule of which weights are compared (measure.checkpoint_rule)",
             {one.name: one.recipe.measure.checkpoint_rule for one in contenders},
         ),
+        (
+            "what may be lost, of which the strictest counts here (measure.alarm.source_rise and probe_drop)",
+            {one.name: _limits_in_words(one.recipe.measure.alarm.limits) for one in contenders},
+        ),
         ("training tokens", {one.name: f"{one.recipe.total_tokens:,}" for one in contenders}),
     ):
         if len(set(told.values())) > 1:
             listed = ", ".join(f"{name} {_last_part(value)}" for name, value in told.items())
             notes.append(f"The runs differ in {what}: {listed}.")
     return [*notes, *_other_prompts(contenders)]
+
+
+def _limits_in_words(limits: Limits) -> str:
+    return f"{limits.source_rise:g} and {limits.probe_drop:g}"
 
 
 def _other_prompts(contenders: Sequence[Contender]) -> Iterator[str]:

@@ -1,11 +1,7 @@
 """The sections that show what was gained and lost: summary, measurements, curves, training."""
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from lingraft.errors import MeasurementError
-from lingraft.measure.comparison import Arm, ArmRun, change_from_base, quantities_of, scores_of
-from lingraft.measurement import Measurement
 from lingraft.report.averaged import averaged_record
 from lingraft.report.blocks import Figures, Section, folded, nothing, side_by_side, table
 from lingraft.report.charts import bits_per_byte_charts, shift_charts, training_charts
@@ -17,9 +13,8 @@ from lingraft.report.lenient import number_of
 from lingraft.report.measured import measured_table
 from lingraft.report.probing import probes_of
 from lingraft.report.reading import RunRecord
-from lingraft.report.rows import Rows, first_at, format_value, last_trained
+from lingraft.report.rows import format_value, last_trained
 from lingraft.report.summary import Finding, State, Summary, Verdict, summarise
-from lingraft.run import Run
 
 __all__ = ["evidence_sections", "summary_of"]
 
@@ -41,37 +36,8 @@ def summary_of(record: RunRecord) -> Summary | None:
         [str(gate.get("name", "unnamed")) for gate in gates if (gate.get("stops") is False) is is_warning]
         for is_warning in (False, True)
     )
-    rows = Rows((*record.rows, *_paired_rows(record)))
-    return summarise(rows, record.source, record.target, record.recipe.total_tokens, failed, warned)
-
-
-def _paired_rows(record: RunRecord) -> Iterator[Measurement]:
-    """Yield how each probe's score differs from the base's, on the same items, at the end of the stage measured last.
-
-    Rows ``probe/NAME/SCORE/difference``, as bits per byte have them; none where the items cannot be read, are others
-    than the base's, or are not those that the score is of.
-    """
-    seen = [row for row in record.rows if row.name.startswith("probe/") and row.stage in record.stages]
-    if record.folder is None or not seen:
-        return
-    last = max(seen, key=lambda row: row.tokens).stage
-    try:
-        items = Run(record.folder).items()
-    except MeasurementError:
-        return
-    base = scores_of(items, "base")
-    for is_averaged in (False, True):
-        arm = Arm(record.name, (ArmRun(0, scores_of(items, last, averaged=is_averaged), base),))
-        for quantity in (one for one in quantities_of([arm]) if one.is_probe):
-            name = f"{quantity.name}/{quantity.score}"
-            before, after = first_at(record.rows, "base", name), last_trained(record.rows, name)
-            try:
-                found = change_from_base(arm, quantity)
-            except MeasurementError:
-                continue
-            if before and after and math.isclose(found.value, after.value - before.value, abs_tol=1e-9):
-                told = (found.value, None, found.low, found.high, found.items)
-                yield Measurement(last, after.tokens, f"{name}/difference", *told)
+    planned, limits = record.recipe.total_tokens, record.recipe.measure.alarm.limits
+    return summarise(record.rows, record.source, record.target, planned, failed, warned, limits)
 
 
 def evidence_sections(records: Sequence[RunRecord], figures: Figures) -> list[Section]:

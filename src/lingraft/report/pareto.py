@@ -39,8 +39,9 @@ def pareto_chart(verdict: Verdict) -> Chart | None:
     for index, standing in enumerate(verdict.standings):
         if standing in shown:
             figure.add_trace(_point(standing, index, is_chosen=standing.arm == verdict.chosen))
-    limit = verdict.rules.max_source_rise
-    if is_near := _is_near(limit, shown):
+    limit = verdict.allowed
+    is_near = limit is not None and _is_near(limit, shown)
+    if is_near:
         figure.add_vline(x=limit, line={"color": _GREY, "dash": "dash", "width": 1}, annotation_text="allowed")
         figure.update_layout(
             annotations=[{**a.to_plotly_json(), "font": {"size": 11}} for a in figure.layout.annotations]
@@ -48,7 +49,9 @@ def pareto_chart(verdict: Verdict) -> Chart | None:
     right = (
         "Right of the dashed line an arm costs the source language more than is allowed. "
         if is_near
-        else f"What is allowed for the source language, {signed(limit, 2)}, is beyond the right edge. "
+        else f"What is allowed for the source language, {signed(limit)}, is beyond the right edge. "
+        if limit is not None
+        else "The arms began with different bases, so that each has its own limit. "
     )
     return Chart(
         "What each arm gains and what it costs",

@@ -70,7 +70,8 @@ _CLIMB = (
 
 
 def _names(records: Sequence[RunRecord]) -> list[str]:
-    return list(dict.fromkeys(name for record in records for name, _ in names_of(record.rows)))
+    names = dict.fromkeys(name for record in records for name, _ in names_of(record.rows))
+    return [name for name in names if not name.endswith("/difference")]
 
 
 def prompts_looked_at(record: RunRecord) -> list[tuple[str, Measurement]]:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from lingraft.measure.comparison import Arm, Level, Match, Quantity
 from lingraft.measure.paired import Estimate
-from lingraft.measure.verdict import Standing, Verdict, bits_of
+from lingraft.measure.verdict import Standing, Verdict, bits_of, is_lost
 from lingraft.report.metrics import metric_of
-from lingraft.report.rows import language_name
+from lingraft.report.rows import format_share, language_name
 
 __all__ = [
     "Recommendation",
@@ -63,15 +63,14 @@ def _doubts(verdict: Verdict, rivals: Sequence[str]) -> Iterator[str]:
     """Yield what could turn the choice over: a gain not told apart, or a limit that an interval lies across."""
     if rivals:
         yield f"the data do not tell its gain from that of {_listed(rivals)}"
-    limit = verdict.rules.max_source_rise
     chosen = verdict.standing(verdict.chosen or "")
-    if chosen.loss and chosen.loss.high > limit:
+    if chosen.loss and chosen.loss.high > verdict.allowed_of(chosen):
         yield "whether it costs no more than it may is not settled"
     better = [
         one.arm
         for one in verdict.standings
         if one.excluded == "source" and one.gain and one.loss and chosen.gain
-        if one.loss.low <= limit and one.gain.value > chosen.gain.value
+        if one.loss.low <= verdict.allowed_of(one) and one.gain.value > chosen.gain.value
     ]
     if better:
         yield f"whether {_listed(better)}, which would gain more, costs too much is not settled"
@@ -146,12 +145,12 @@ def _none_headline(verdict: Verdict) -> str:
 def _gains_and_costs(verdict: Verdict, chosen: Standing) -> Iterator[str]:
     if chosen.gain is None or chosen.loss is None:
         return
-    levels, limit = chosen.levels, verdict.rules.max_source_rise
+    levels, limit = chosen.levels, verdict.allowed_of(chosen)
     name, target = _named(chosen.arm), language_name(verdict.target)
     yield f"{target}: {name} {_needs(levels[bits_of(verdict.target)], chosen.gain.negated)}{_so(chosen.gain)}."
     source = language_name(verdict.source)
     needs = _needs(levels[bits_of(verdict.source)], chosen.loss)
-    yield f"{source}: {name} {needs}{_so(chosen.loss.negated)}. {signed(limit, 2)} would have been allowed."
+    yield f"{source}: {name} {needs}{_so(chosen.loss.negated)}. {_limit(verdict, limit)} would have been allowed."
     if chosen.loss.high > limit:
         yield f"Whether it keeps within that limit is not settled: the interval reaches {signed(chosen.loss.high)}."
     for quantity, fall in chosen.falls.items():
@@ -219,23 +218,30 @@ def _excluded(verdict: Verdict) -> Iterator[str]:
     source = language_name(verdict.source)
     for standing in verdict.standings:
         if standing.excluded == "source" and standing.loss and standing.gain:
-            open_ = " (the interval reaches below)" if standing.loss.low <= verdict.rules.max_source_rise else ""
+            limit = verdict.allowed_of(standing)
+            open_ = ", and the interval reaches below" if standing.loss.low <= limit else ""
             yield (
                 f"{_named(standing.arm)} is not to be shipped: {source} text costs "
                 f"{with_interval(standing.loss, sign=True)} bits per byte more, and "
-                f"{signed(verdict.rules.max_source_rise, 2)} is allowed{open_}; its gain is "
+                f"{_limit(verdict, limit)} is allowed{open_}; its gain is "
                 f"{_number(standing.gain.value, 3)}."
             )
         elif standing.excluded == "icl":
             # A larger fall that may be chance is not why.
-            certain = [pair for pair in standing.falls.items() if pair[1].low > 0]
-            worst = max(certain, key=lambda pair: pair[1].value)
+            levels = standing.levels
+            lost = [pair for pair in standing.falls.items() if is_lost(pair[1], levels[pair[0]], verdict.limits)]
+            probe, fall = max(lost, key=lambda pair: pair[1].value / levels[pair[0]].before)
             yield (
                 f"{_named(standing.arm)} is not to be shipped: in-context learning has clearly fallen, "
-                f"{in_words(worst[0])} by {with_interval(worst[1])}, and {verdict.rules.max_icl_fall:g} is allowed."
+                f"{in_words(probe)} by {with_interval(fall)} from {levels[probe].before:.3f}, and "
+                f"{format_share(verdict.limits.probe_drop)} of that is allowed."
             )
         elif standing.excluded:
             yield f"{_named(standing.arm)} is not judged: {standing.excluded}."
+
+
+def _limit(verdict: Verdict, allowed: float) -> str:
+    return f"{signed(allowed)} ({format_share(verdict.limits.source_rise)})"
 
 
 def _caveat(arms: Sequence[Arm]) -> str:

@@ -17,6 +17,7 @@ __all__ = [
     "curve",
     "first_at",
     "format_change",
+    "format_share",
     "format_value",
     "language_name",
     "last_trained",
@@ -199,6 +200,11 @@ def format_value(value: int | float, unit: str = "number") -> str:
     if unit == "signed":
         return f"{value:+,.3f}".replace("-", "−")
     return f"{value:,.3f}".replace("-", "−")
+
+
+def format_share(share: float) -> str:
+    """Return a limit as a share: ``5 %``, ``2.5 %``."""
+    return f"{100 * share:.3g} %"
 
 
 def format_change(before: int | float, after: int | float, unit: str = "number") -> str:

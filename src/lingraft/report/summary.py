@@ -9,24 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lingraft.measurement import Measurement
+from lingraft.limits import LEAST_SCORE, Limits
+from lingraft.measurement import Measurement, prompts_gate
 from lingraft.quantities import format_tokens
 from lingraft.report.changes import Change, change_of
 from lingraft.report.rows import (
     UNTRAINED,
     first_at,
+    format_share,
     format_value,
     language_name,
     last_trained,
 )
 
-__all__ = ["MAX_ICL_DROP", "MAX_SOURCE_RISE", "Finding", "State", "Summary", "Verdict", "summarise"]
-
-MAX_SOURCE_RISE = 0.03
-"""The largest relative rise of bits per byte in the source language that we call safe."""
-
-MAX_ICL_DROP = 0.30
-"""The largest relative drop of an in-context learning probe that we call safe."""
+__all__ = ["Finding", "State", "Summary", "Verdict", "summarise"]
 
 _PROBES = {
     "probe/random_copy/accuracy": "random copy accuracy",
@@ -41,11 +37,6 @@ _CAUTION = (
     "what another seed would give. Those in brackets describe each model by itself; whether a change is clear "
     "is judged by the differences on the same items where these are on record, else by whether the two intervals "
     "overlap."
-)
-_LIMITS = (
-    f"Limits used here: source bits per byte may rise by {MAX_SOURCE_RISE:.0%}, a probe may fall by "
-    f"{MAX_ICL_DROP:.0%} of its value. Beyond that, and clearly so, the verdict is “do not use it as it "
-    "is”; where the intervals are too wide to rule it out, it is “use with care”."
 )
 _YARDSTICK = (
     "A yardstick only, for how far weights moved: random noise of relative size 0.05 was nearly "
@@ -99,12 +90,12 @@ def summarise(
     planned_tokens: int | None = None,
     failed_gates: Sequence[str] = (),
     warned_gates: Sequence[str] = (),
+    limits: Limits | None = None,
 ) -> Summary:
     """Return the verdict and the sentences behind it.
 
-    The model is called usable when target bits per byte clearly fell, source bits per byte rose by no
-    more than :data:`MAX_SOURCE_RISE`, no probe fell by more than :data:`MAX_ICL_DROP`, and no vocabulary
-    check failed.
+    The model is called usable when target bits per byte clearly fell, source bits per byte and the probes lost no more
+    than the limits allow, and no vocabulary check failed.
 
     Args:
         rows: all measurements of one run.
@@ -113,11 +104,13 @@ def summarise(
         planned_tokens: training tokens of the whole recipe; with fewer seen, it is too early for a verdict.
         failed_gates: names of vocabulary checks that did not pass.
         warned_gates: names of those whose failure is only a warning; they are told and decide nothing.
+        limits: what may be lost; those of a recipe that states none by default.
     """
     gained = (_target_finding(rows, target), *_fertility_finding(rows, target))
-    probes = tuple(_probe_finding(rows, name, words) for name, words in _PROBES.items())
+    limits = limits or Limits()
+    probes = tuple(_probe_finding(rows, name, words, limits.probe_drop) for name, words in _PROBES.items())
     gates = tuple(Finding(f"The vocabulary check “{name}” failed.", State.BAD) for name in failed_gates)
-    checks = (_source_finding(rows, source), *probes, *gates)
+    checks = (_source_finding(rows, source, limits.source_rise), *probes, *gates)
     warned = tuple(
         Finding(f"The vocabulary check “{name}” gave a warning; it does not decide.", State.UNCLEAR)
         for name in warned_gates
@@ -125,10 +118,19 @@ def summarise(
     lost = (*checks, *warned, *_drift_finding(rows, source), *_shift_finding(rows))
     seen = max((r.tokens for r in rows if r.stage not in UNTRAINED), default=0)
     verdict = _verdict(gained[0].state, [c.state for c in checks], planned_tokens is not None and seen < planned_tokens)
-    notes = [_BITS, _CAUTION, _LIMITS, *([_YARDSTICK] if any("Weights moved" in f.text for f in lost) else [])]
+    notes = [_BITS, _CAUTION, _limits(limits), *([_YARDSTICK] if any("Weights moved" in f.text for f in lost) else [])]
     if planned_tokens is not None and seen < planned_tokens:
         notes.insert(0, f"The run is not finished: {format_tokens(seen)} of {format_tokens(planned_tokens)} tokens.")
     return Summary(verdict, _headline(verdict, language_name(target), gained[0], checks), gained, lost, tuple(notes))
+
+
+def _limits(limits: Limits) -> str:
+    dearer, lower = format_share(limits.source_rise), format_share(limits.probe_drop)
+    return (
+        f"Limits used here, as the recipe states them (measure.alarm): source bits per byte may rise by {dearer}, a "
+        f"probe may fall by {lower} of its value. Beyond that, and clearly so, the verdict is “do not use it as it "
+        "is”; where the intervals are too wide to rule it out, it is “use with care”."
+    )
 
 
 def _verdict(gain: State, checks: Sequence[State], is_unfinished: bool) -> Verdict:
@@ -186,7 +188,7 @@ def _overlap(change: Change) -> str:
     return "the paired interval includes zero" if change.paired else "the intervals overlap"
 
 
-def _source_finding(rows: Sequence[Measurement], source: str) -> Finding:
+def _source_finding(rows: Sequence[Measurement], source: str, limit: float) -> Finding:
     change = change_of(rows, "bits_per_byte", source)
     if change is None:
         return Finding(
@@ -194,15 +196,24 @@ def _source_finding(rows: Sequence[Measurement], source: str) -> Finding:
             State.MISSING,
         )
     words = f"{language_name(source)}: bits per byte {change.words()} (lower is better): "
-    return _against_limit(words, change, sign=1, limit=MAX_SOURCE_RISE, noun="rise")
+    return _against_limit(words, change, sign=1, limit=limit, noun="rise")
 
 
-def _probe_finding(rows: Sequence[Measurement], name: str, words: str) -> Finding:
+def _probe_finding(rows: Sequence[Measurement], name: str, words: str, limit: float) -> Finding:
     change = change_of(rows, name)
+    gate = first_at(rows, "expanded", prompts_gate(name.split("/")[1]))
+    if gate is not None and gate.value:
+        told = "not comparable with the base model, since the new tokenizer cuts its prompts otherwise."
+        return Finding(f"In-context learning, {words}: {told}", State.UNCLEAR)
     if change is None:
         return Finding(f"In-context learning, {words}: not measured before and after training.", State.MISSING)
     words = f"In-context learning, {words}: {change.words('percent')}: "
-    return _against_limit(words, change, sign=-1, limit=MAX_ICL_DROP, noun="drop")
+    if change.before.value < LEAST_SCORE:
+        return Finding(
+            f"{words}the base model scored under {format_share(LEAST_SCORE)}: there was nothing to lose.",
+            State.GOOD,
+        )
+    return _against_limit(words, change, sign=-1, limit=limit, noun="drop")
 
 
 def _against_limit(words: str, change: Change, sign: int, limit: float, noun: str) -> Finding:
@@ -211,21 +222,19 @@ def _against_limit(words: str, change: Change, sign: int, limit: float, noun: st
         return Finding(words + "the base model scored zero, so there was nothing to lose.", State.GOOD)
     if change.difference is None:
         return Finding(words + _unsettled(change), State.UNCLEAR)
-    loss = sign * change.relative
+    loss, allowed = sign * change.relative, f"the limit of {format_share(limit)}"
     worst = max(sign * end for end in change.difference) / abs(change.before.value)
     if loss > limit:
-        return _beyond_limit(f"{words}a {noun} of {loss:.1%}, beyond the limit of {limit:.0%}", change)
+        return _beyond_limit(f"{words}a {noun} of {format_value(loss, 'percent')}, beyond {allowed}", change)
     if change.is_clear:
-        kind = f"a clear {noun}, within the limit of {limit:.0%}" if loss > 0 else "clearly better than before"
+        kind = f"a clear {noun}, within {allowed}" if loss > 0 else "clearly better than before"
     else:
         kind = f"no clear change ({_overlap(change)})"
     if worst <= limit:
         return Finding(f"{words}{kind}.", State.GOOD)
-    return Finding(
-        f"{words}{kind}; but intervals this wide could hide a {noun} of up to {worst:.1%}, beyond the limit "
-        f"of {limit:.0%}: measure on more text to settle it.",
-        State.UNCLEAR,
-    )
+    hidden = f"a {noun} of up to {format_value(worst, 'percent')}, beyond {allowed}"
+    told = f"{words}{kind}; but intervals this wide could hide {hidden}: measure on more text to settle it."
+    return Finding(told, State.UNCLEAR)
 
 
 def _beyond_limit(words: str, change: Change) -> Finding:

@@ -173,7 +173,7 @@ def test_a_probe_that_is_not_measured_is_refused_by_the_plan(make_recipe) -> Non
 
 
 def test_a_word_that_nothing_listens_to_is_refused(make_recipe, tmp_path) -> None:
-    with pytest.raises(RecipeError, match="'alarms' is not one of mix, data, alarm, did you mean 'alarm'"):
+    with pytest.raises(RecipeError, match="'alarms' is not one of mix, data, memory, alarm, did you mean 'alarm'"):
         adapt(make_recipe(), tmp_path / "run", accept_changed=["alarms"])
 
 

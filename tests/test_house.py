@@ -56,6 +56,7 @@ corpus.sources
 corpus.streams
 corpus.bad_values
 corpus.hub
+corpus.rows
 corpus.readers
 corpus.pairing
 corpus.quality

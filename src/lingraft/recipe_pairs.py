@@ -15,9 +15,10 @@ _NonEmpty = Annotated[str, Field(min_length=1)]
 class Pairs(Part):
     """Parallel text: every document is a text and its translation, one behind the other.
 
-    With ``fields`` the two are fields of one JSON line; without, ``path`` lists two text files, line for line
-    translations of each other. ``direction`` says which stands first: that of the first of ``languages`` (``forward``),
-    that of the second (``backward``), or either in half of the documents, decided by a hash of the pair (``both``).
+    With ``fields`` the two are fields of one row; without, ``path`` lists two text files, line for line translations of
+    each other, the first of them in the first of ``languages``. ``direction`` says which stands first: that of the
+    first of ``languages`` (``forward``), that of the second (``backward``), or either in half of the documents, decided
+    by a hash of the pair (``both``).
     """
 
     languages: tuple[LanguageCode, LanguageCode]

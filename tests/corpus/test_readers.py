@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from lingraft.corpus import Document, Reading, Rejects, read_files
-from lingraft.corpus import readers as readers_module
+from lingraft.corpus import rows as rows_module
 from lingraft.corpus import streams as streams_module
 from lingraft.errors import CorpusError, MissingExtraError
 
@@ -342,7 +342,7 @@ def test_parquet_files_of_different_columns_are_read_together(tmp_path):
 
 
 def test_parquet_rows_are_held_a_few_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers_module, "_PARQUET_BYTES", 10_000)
+    monkeypatch.setattr(rows_module, "_PARQUET_BYTES", 10_000)
     sizes = []
     real = pyarrow.parquet.ParquetFile.iter_batches
 

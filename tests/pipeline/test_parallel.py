@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lingraft import adapt
-from lingraft.errors import CorpusError, RecipeError
+from lingraft.errors import CorpusError, RecipeError, RunFolderError
+from lingraft.pipeline.data import data_report
 from lingraft.pipeline.parallel import language_shares
 from lingraft.pipeline.plan import make_plan
 from lingraft.pipeline.training import _by_language
@@ -94,3 +95,74 @@ def test_o41_a_text_that_two_corpora_hold_is_found_by_its_content(recipe_path, c
         CorpusError, match=r"corpora\.more: .*copy\.jsonl has the same content as .*eu\.jsonl of corpora\.eu"
     ):
         make_plan(load_recipe(recipe_path, [override, "stages.1.mix={eu: 0.5, en: 0.4, more: 0.1}"]))
+
+
+@pytest.fixture
+def aligned(recipe_path: Path, corpora_folder: Path, tmp_path: Path):
+    """A function from the two files' lines, and options, to the tiny recipe with a corpus of those pairs.
+
+    The file of the first language is the later one by name.
+    """
+
+    def make(first: bytes, second: bytes, *options: str, path: str = "[{0}/x.eu.txt, {0}/x.en.txt]") -> Recipe:
+        (tmp_path / "x.eu.txt").write_bytes(first)
+        (tmp_path / "x.en.txt").write_bytes(second)
+        pairs = "{path: x, validation: 20%, max_epochs: 50, pairs: {languages: [eu, en]}}"
+        paths = f"corpora.both.path={path.format(tmp_path)}"
+        return load_recipe(recipe_path, [f"corpora.both={pairs}", paths, *options])
+
+    return make
+
+
+EU = b"".join(b"esaldia %d da\n" % n for n in range(40))
+EN = b"".join(b"this is sentence %d\n" % n for n in range(40))
+
+
+def test_bad_pairs_are_counted_in_the_data_report_with_file_line_and_byte(aligned, tmp_path) -> None:
+    bad = EN.replace(b"sentence 7\n", b"sentence \xff\n")
+    skipping = aligned(EU, bad, "corpora.both.bad_lines=skip", "corpora.both.max_bad_fraction=0.1")
+    told = data_report(skipping, tmp_path / "run")["corpora"]["both"]
+    assert told["rejected"] == 1
+    assert told["documents"] == 39
+    place = f"x.en.txt:8: byte {bad.index(255)}: not UTF-8"
+    assert told["rejects"] == [
+        {"reason": "not UTF-8", "count": 1, "samples": [{"at": place, "text": "this is sentence \\\\xff"}]}
+    ]
+    assert {source["file"] for source in told["sources"]} == {"x.eu.txt", "x.en.txt"}
+    assert make_plan(skipping)
+
+
+@pytest.mark.parametrize("of", ["plan", "run"])
+def test_a_plan_and_a_run_refuse_the_same_bad_pairs(aligned, tmp_path, of: str) -> None:
+    for number, (first, second, options, message) in enumerate(
+        [
+            (EU, EN[:-2] + b"\xff\n", {}, r"x\.en\.txt:40: byte \d+: not UTF-8 \(corpora\.both\.bad_lines: skip"),
+            (EU, EN + b"one more\n", {}, r"x\.eu\.txt:41: it has 40 lines and x\.en\.txt has more"),
+            (EU, EN, {"path": "{0}/x.*.txt"}, r"one of each language in the order.*here are 2 files by 1 paths"),
+            (EU, EU, {}, r"x\.eu\.txt and x\.en\.txt hold the same text"),
+        ]
+    ):
+        recipe = aligned(first, second, **options)
+        with pytest.raises(CorpusError, match=message):
+            make_plan(recipe) if of == "plan" else data_report(recipe, tmp_path / f"run{number}")
+
+
+def test_the_first_file_is_of_the_first_language_whatever_the_names_are(aligned, tmp_path) -> None:
+    data_report(aligned(EU, EN), tmp_path / "run")
+    rows = [json.loads(line) for line in (tmp_path / "run" / "pairs" / "both" / "pairs.jsonl").read_text().splitlines()]
+    assert rows[0]["sides"] == {"eu": "esaldia 0 da", "en": "this is sentence 0"}
+
+
+def test_pairs_of_a_finished_step_stay_when_the_text_changes_and_damage_to_them_is_refused(aligned, tmp_path) -> None:
+    run, written = tmp_path / "run", tmp_path / "run" / "pairs" / "both" / "pairs.jsonl"
+    data_report(aligned(EU, EN), run)
+    before = written.read_bytes()
+    with pytest.raises(RunFolderError, match=r"corpora\.both"):
+        data_report(aligned(EU, EN + b"one more\n"), run)
+    assert written.read_bytes() == before
+    written.write_bytes(before[:-10])
+    with pytest.raises(RunFolderError, match=r"pairs\.jsonl: it is not the text that was written there"):
+        data_report(aligned(EU, EN), run)
+    written.unlink()
+    data_report(aligned(EU, EN), run)
+    assert written.read_bytes() == before

@@ -1,16 +1,16 @@
 """What makes a line or a row unfit to be a document, and what happens to it then."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import regex
 
-from lingraft.corpus.document import Document, Rejects, RejectSample, escape
+from lingraft.corpus.document import Rejects, RejectSample, escape
 from lingraft.corpus.streams import MAX_LINE_BYTES
 from lingraft.errors import CorpusError, nearest
 
-__all__ = ["BadLines", "BadValueError", "BadValues", "Reading", "check_row"]
+__all__ = ["BadLines", "BadValueError", "BadValues", "FitRow", "Reading", "check_row"]
 
 BadLines = Literal["error", "skip", "replace"]
 _NO_TEXT = regex.compile("[\0\ud800-\udfff]")
@@ -53,6 +53,21 @@ class BadValueError(Exception):
         self.hint = hint
 
 
+@dataclass(frozen=True)
+class FitRow:
+    """What is taken from a row that was found fit.
+
+    Attributes:
+        texts: one for each field that holds text.
+        name: the row's ``id``, where that is a text or a whole number.
+        repair: what was repaired in the texts, if anything.
+    """
+
+    texts: tuple[str, ...]
+    name: str | None
+    repair: str | None = None
+
+
 @dataclass
 class BadValues:
     """The policy on lines that cannot be read, and its count.
@@ -61,6 +76,9 @@ class BadValues:
         reading: the policy.
         rejects: where they are counted.
         where: the recipe path of the corpus, such as ``corpora.eu``.
+        num_seen: lines, rows or pairs so far.
+        num_bad: how many of them were left out or repaired.
+        fields: those that hold the text; by default, that of the reading.
     """
 
     reading: Reading
@@ -68,6 +86,12 @@ class BadValues:
     where: str
     num_seen: int = 0
     num_bad: int = 0
+    fields: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Take the field of the reading where no others are given."""
+        self.option = f"{self.where}.{'pairs.fields' if self.fields else 'text'}"
+        self.fields = self.fields or (self.reading.text_field,)
 
     @property
     def mends(self) -> bool:
@@ -93,17 +117,21 @@ class BadValues:
         self.num_bad += 1
         self.rejects.repair(sample)
 
-    def row(self, row: Mapping[str, Any], label: str, number: int, corpus: str, default_id: str) -> Document | None:
-        """Return the document of a table's row; None where it is none and was counted."""
+    def check(self, row: Mapping[str, Any]) -> FitRow:
+        """Return what is taken from a row; BadValueError where it is not fit, see :func:`check_row`."""
+        return check_row(row, self.fields, self.reading.max_line_bytes, mends=self.mends)
+
+    def table_row(self, row: Mapping[str, Any], label: str, number: int) -> FitRow | None:
+        """Return what is taken from a table's row; None where it is not fit and was counted."""
         self.num_seen += 1
         try:
-            text, name, repair = check_row(row, self.reading, mends=self.mends)
+            fit = self.check(row)
         except BadValueError as error:
             self.refuse(RejectSample(label, number, None, error.reason, escape(repr(dict(row)))), error.hint)
             return None
-        if repair:
-            self.repaired(RejectSample(label, number, None, repair, escape(text)))
-        return Document(text, corpus, name or default_id)
+        if fit.repair:
+            self.repaired(RejectSample(label, number, None, fit.repair, escape("\n".join(fit.texts))))
+        return fit
 
     def settle(self) -> None:
         """Check the share of bad lines, after the last one.
@@ -124,35 +152,50 @@ class BadValues:
             )
 
 
-def check_row(row: Mapping[str, Any], reading: Reading, *, mends: bool) -> tuple[str, str | None, str | None]:
-    """Return the text of a row, its id where ``id`` is a text or a whole number, and what was repaired in the text.
+def check_row(row: Mapping[str, Any], fields: Sequence[str], max_bytes: int, *, mends: bool) -> FitRow:
+    """Return the texts of a row, its id where ``id`` is a text or a whole number, and what was repaired in the texts.
+
+    Args:
+        row: field → value.
+        fields: those that hold text. A text of white space alone is left to the cleaning of documents; among several
+            it is bad, for nothing beside it would be its translation.
+        max_bytes: a longer text is bad.
+        mends: whether U+FFFD may stand for what cannot be text.
 
     Raises:
-        BadValueError: the field is missing, null or no text, longer than the largest line, or holds a NUL or a lone
+        BadValueError: a field is missing, null or no text, longer than the largest line, or holds a NUL or a lone
             surrogate (half of a UTF-16 pair: JSON can spell it, UTF-8 cannot) and nothing is mended; or the id holds
             one of those.
     """
-    field = reading.text_field
+    found = [_field(row, field, max_bytes, mends=mends) for field in fields]
+    for field, (text, _) in zip(fields, found, strict=True):
+        if len(fields) > 1 and not text.strip():
+            raise BadValueError(f"field {field!r} is blank")
+    texts, repair = tuple(text for text, _ in found), next((repair for _, repair in found if repair), None)
+    name = row.get("id")
+    if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
+        return FitRow(texts, None, repair)
+    if fault := _fault(str(name), max_bytes):
+        raise BadValueError(fault)
+    return FitRow(texts, str(name), repair)
+
+
+def _field(row: Mapping[str, Any], field: str, max_bytes: int, *, mends: bool) -> tuple[str, str | None]:
+    """Return the text of a field and what was repaired in it."""
     if field not in row:
         known = ", ".join(escape(str(name)) for name in list(row)[:8])
         raise BadValueError(
             f"no field {field!r}",
             hint=f"{nearest(field, map(str, row))} (fields: {known or 'none'}){_nested_hint(field)}",
         )
-    text, name = row[field], row.get("id")
+    text = row[field]
     if text is None:
         raise BadValueError(f"field {field!r} is null")
-    fault = _fault(text, reading.max_line_bytes)
+    fault = _fault(text, max_bytes)
     repair = fault if mends and fault in _REPARABLE else None
     if fault and not repair:
         raise BadValueError(f"field {field!r} {fault}" if fault.startswith("is ") else fault)
-    if repair:
-        text = _mended(text)
-    if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
-        return text, None, repair
-    if fault := _fault(str(name), reading.max_line_bytes):
-        raise BadValueError(fault)
-    return text, str(name), repair
+    return _mended(text) if repair else text, repair
 
 
 def _nested_hint(field: str) -> str:

@@ -63,9 +63,9 @@ def read_dataset(
     """
     bad = BadValues(reading, rejects, where)
     for number, row in enumerate(_rows(name, reading.text_field, where), start=1):
-        document = bad.row(row, name.label, number, corpus, f"{name.stem}:{number}")
-        if document is not None:
-            yield document
+        fit = bad.table_row(row, name.label, number)
+        if fit is not None:
+            yield Document(fit.texts[0], corpus, fit.name or f"{name.stem}:{number}")
     bad.settle()
 
 

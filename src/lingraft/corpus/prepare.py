@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -156,7 +156,13 @@ class Side:
         self.file.write(line.encode() + b"\n")
 
 
-def prepare_corpus(name: str, folder: Path, place: Place, preparation: Preparation = Preparation()) -> dict[str, Any]:
+def prepare_corpus(
+    name: str,
+    folder: Path,
+    place: Place,
+    preparation: Preparation = Preparation(),
+    read: Callable[[Rejects], Iterable[Document]] | None = None,
+) -> dict[str, Any]:
     """Read, clean and split one corpus into ``folder``; return the figures that a run records.
 
     The folder appears whole, with ``train.jsonl`` and ``validation.jsonl`` (a line is ``{"id", "text"}``) and
@@ -167,6 +173,7 @@ def prepare_corpus(name: str, folder: Path, place: Place, preparation: Preparati
         folder: what is made.
         place: where the text lies, from :func:`find_place`.
         preparation: the options.
+        read: gives the documents of the place and counts what is bad in it; :func:`read_place` by default.
 
     Returns:
         ``train_documents``, ``train_bytes`` (of text, UTF-8), ``train_words``, ``validation_documents``,
@@ -179,12 +186,8 @@ def prepare_corpus(name: str, folder: Path, place: Place, preparation: Preparati
     """
     where = f"corpora.{name}"
     rejects = Rejects()
-    documents = clean(
-        read_place(place, preparation.reading, corpus=name, rejects=rejects, where=where),
-        preparation.cleaning,
-        rejects,
-        where,
-    )
+    found = read(rejects) if read else read_place(place, preparation.reading, corpus=name, rejects=rejects, where=where)
+    documents = clean(found, preparation.cleaning, rejects, where)
     record: dict[str, Any] = {}
 
     def fill(temporary: Path) -> None:

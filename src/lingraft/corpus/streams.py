@@ -4,7 +4,6 @@ A file may be longer than memory, one of its lines may be, and 1 kB of it may un
 holds more than one line of the largest allowed size and one unpacked chunk.
 """
 
-import gzip
 import io
 import zlib
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ _MAX_ZSTD_WINDOW = 2**27
 # zstd gives back all that a chunk unpacks to, so the chunk is small enough for the worst of it to be 64 MB.
 _ZSTD_CHUNK = 2**11
 _GZIP_CHUNK = 2**16
+_GZIP_FORMAT = 16 + zlib.MAX_WBITS
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,23 @@ def _open(path: Path) -> io.BufferedReader:
 
 
 def _unpack_gzip(path: Path) -> Iterator[bytes]:
-    with gzip.open(path, "rb") as file:
+    """Unpack member after member; the library's own reader keeps what it has of a chunk when the file is cut in it."""
+    member, padding = None, b""
+    with path.open("rb") as file:
         while chunk := file.read(_GZIP_CHUNK):
-            yield chunk
+            chunk = chunk.lstrip(padding)
+            while chunk:
+                member, padding = member or zlib.decompressobj(_GZIP_FORMAT), b""
+                yield member.decompress(chunk, _GZIP_CHUNK)
+                chunk = member.unconsumed_tail
+                if member.eof:
+                    # Zeros may stand behind a member, as tapes are filled up; in front of the first they may not.
+                    padding = b"\0"
+                    chunk = member.unused_data.lstrip(padding)
+                    member = None
+    if member is not None:
+        yield member.flush()
+        raise EOFError("the file ends inside a gzip member")
 
 
 def _unpack_zstd(path: Path) -> Iterator[bytes]:

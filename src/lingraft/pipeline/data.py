@@ -1,7 +1,7 @@
 """The first step: corpora read, cleaned and split, with a report on each and on what they have in common."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -16,6 +16,7 @@ from lingraft.corpus.document import Document
 from lingraft.corpus.language_id import parse_label, scripts_of_language
 from lingraft.corpus.near_duplicates import NearDuplicates
 from lingraft.corpus.overlap import Overlap, read_items
+from lingraft.corpus.pairing import PAIRS
 from lingraft.corpus.prepare import (
     SIDES,
     Place,
@@ -29,7 +30,7 @@ from lingraft.corpus.quality import bind_filters
 from lingraft.corpus.scripts import SCRIPTS
 from lingraft.corpus.sources import find_files
 from lingraft.errors import RecipeError, RunFolderError, nearest
-from lingraft.pipeline.parallel import pair_corpus
+from lingraft.pipeline.parallel import pair_files, prepare_pairs
 from lingraft.pipeline.progress import Progress, Silent
 from lingraft.pipeline.settings import refuse_shared_files, refuse_unmeasurable
 from lingraft.pipeline.stopping import Stopper
@@ -156,17 +157,17 @@ def prepare_corpora(run: Run, recipe: Recipe, progress: Progress) -> None:
     for name, preparation in preparations.items():
         progress.phase(f"corpus {name}")
         folder, place, corpus = run.path("corpora", name), places[name], recipe.corpora[name]
-        inputs = _inputs(corpus, place) | {"pairs": [corpus.pairs.options(), recipe.seed] if corpus.pairs else None}
+        prepare, pairs = partial(prepare_corpus, name, folder, place, preparation), run.path("pairs", name)
         if corpus.pairs:
-            place = find_place([str(pair_corpus(recipe, name, run.path("pairs", name)))], f"corpora.{name}")
+            prepare = partial(prepare_pairs, recipe, name, place, preparation, pairs, folder)
         record = run.step(
             f"corpus-{name}",
-            inputs,
-            partial(prepare_corpus, name, folder, place, preparation),
-            makes=[folder / "train.jsonl", folder / "validation.jsonl", folder / "report.json"],
+            _inputs(corpus, place) | {"pairs": _pairs_inputs(recipe, name, place)},
+            prepare,
+            makes=[*_prepared(folder), folder / "report.json", *([pairs / PAIRS] if corpus.pairs else [])],
             source=f"the text of corpora.{name}",
         )
-        _refuse_damaged(record, folder)
+        _refuse_damaged(record, [*_prepared(folder), pairs / PAIRS])
         report = read_own(folder / "report.json")
         for warning in report.get("warnings", ()):
             progress.note(f"corpora.{name}: {warning}")
@@ -174,14 +175,29 @@ def prepare_corpora(run: Run, recipe: Recipe, progress: Progress) -> None:
     _find_overlap(run, recipe, progress)
 
 
-def _refuse_damaged(record: Mapping[str, Any], folder: Path) -> None:
+def _prepared(folder: Path) -> list[Path]:
+    return [folder / f"{side}.jsonl" for side in SIDES]
+
+
+def _refuse_damaged(record: Mapping[str, Any], paths: Sequence[Path]) -> None:
     """Refuse prepared text that is not what was written: everything later would be made of it, and measured on it."""
-    for side in SIDES:
-        path = folder / f"{side}.jsonl"
-        if hash_file(path, poll) != record[f"{side}_sha256"]:
+    for path in paths:
+        known = record.get(f"{path.stem}_sha256")
+        if known is not None and hash_file(path, poll) != known:
             raise RunFolderError(
                 f"{path}: it is not the text that was written there; delete it, and the same command makes it again"
             )
+
+
+def _pairs_inputs(recipe: Recipe, name: str, place: Place) -> list[Any] | None:
+    """Return what decides on the pairs of a corpus, beside its files."""
+    pairs = recipe.corpora[name].pairs
+    if pairs is None:
+        return None
+    # Earlier versions took two files in the order of their names, whatever the recipe said: where that is another
+    # order, what they made has its languages exchanged, and must not pass for what is made now.
+    in_order = list(pair_files(recipe, name, place)) == list(place.sources.files)
+    return [pairs.options(), recipe.seed, *([] if in_order else ["in the order of the recipe"])]
 
 
 def _inputs(corpus: Corpus, place: Place) -> dict[str, Any]:

@@ -1,15 +1,15 @@
 """What a recipe will do, before anything is loaded: stages, tokens, passes, rates, memory, time, warnings."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from lingraft.batching import first_bytes
-from lingraft.corpus import Document, Rejects, clean, find_place
+from lingraft.corpus import Document, Rejects, clean
 from lingraft.corpus.characters import count_words
-from lingraft.corpus.pairing import count_sides, read_sides
-from lingraft.corpus.prepare import Place, Preparation, read_place, refuse_empty
+from lingraft.corpus.pairing import count_sides, read_pairs, read_sides
+from lingraft.corpus.prepare import Place, read_place, refuse_empty
 from lingraft.corpus.split import is_held_out
 from lingraft.errors import ModelError, RecipeError, VocabularyError
 from lingraft.model.locate import BaseDescription, describe_base, locate_base
@@ -259,28 +259,29 @@ def _sample(recipe: Recipe, name: str, place: Place) -> _Sample:
     """
     corpus, preparation = recipe.corpora[name], preparation_of(recipe, name)
     preparation.cleaning.refuse_unusable(f"corpora.{name}")
+    files, rejects, where = place.sources.files, Rejects(), f"corpora.{name}"
+    if corpus.pairs:
+        with TemporaryDirectory() as folder:
+            limit = None if sum(path.stat().st_size for path in files) <= _WHOLE_BYTES else _SAMPLE_PAIRS
+            path = pair_corpus(recipe, name, place, preparation, Path(folder) / "pairs", rejects, limit)
+            sample = _sample_of(recipe, name, read_pairs(path, name), files, rejects)
+            return replace(sample, sides=tuple(read_sides(path, _SAMPLE_PAIRS)))
     if place.datasets:
         return _Sample([], 1.0, 0, corpus.validation > 0)
-    if corpus.pairs:
-        files = place.sources.files
-        with TemporaryDirectory() as folder:
-            limit_pairs = None if sum(path.stat().st_size for path in files) <= _WHOLE_BYTES else _SAMPLE_PAIRS
-            pairs = pair_corpus(recipe, name, Path(folder) / "pairs", limit_pairs)
-            sides = tuple(read_sides(pairs, _SAMPLE_PAIRS))
-            made = find_place([str(pairs)], f"corpora.{name}")
-            return replace(_sample_of(recipe, name, made, preparation, files), sides=sides)
-    return _sample_of(recipe, name, place, preparation, place.sources.files)
+    found = read_place(place, preparation.reading, corpus=name, rejects=rejects, where=where)
+    return _sample_of(recipe, name, found, files, rejects)
 
 
-def _sample_of(recipe: Recipe, name: str, place: Place, preparation: Preparation, sources: Sequence[Path]) -> _Sample:
-    """Read documents from ``place``, which holds what, or some of what, ``sources`` hold."""
+def _sample_of(
+    recipe: Recipe, name: str, found: Iterable[Document], sources: Sequence[Path], rejects: Rejects
+) -> _Sample:
+    """Clean documents, which are all or the first of those in ``sources``, until there are enough."""
     corpus = recipe.corpora[name]
     text_bytes = sum(path.stat().st_size * _PACKED_RATIO.get(path.suffix, 1.0) for path in sources)
     limit = float("inf") if text_bytes <= _WHOLE_BYTES else _SAMPLE_BYTES
-    rejects = Rejects()
     texts: list[str] = []
     train = held_out = read = 0
-    for document in _documents(name, place, preparation, rejects):
+    for document in clean(found, preparation_of(recipe, name).cleaning, rejects, f"corpora.{name}"):
         if is_held_out(document, corpus.validation, corpus.split_by):
             held_out += 1
         else:
@@ -297,12 +298,6 @@ def _sample_of(recipe: Recipe, name: str, place: Place, preparation: Preparation
         if corpus.max_documents:
             scale = min(scale, max(1.0, corpus.max_documents * (1 - corpus.validation) / len(texts)))
     return _Sample(texts, scale, len(sources), held_out > 0)
-
-
-def _documents(name: str, place: Place, preparation: Preparation, rejects: Rejects) -> Iterator[Document]:
-    where = f"corpora.{name}"
-    reading = read_place(place, preparation.reading, corpus=name, rejects=rejects, where=where)
-    return clean(reading, preparation.cleaning, rejects, where)
 
 
 def _plan_vocabulary(recipe: Recipe, base: BaseDescription, samples: dict[str, _Sample]) -> VocabularyPlan | None:

@@ -128,7 +128,7 @@ _MEANINGS = {
     "corpora.NAME.max_epochs": "Refuse to repeat the corpus more often, over all stages.",
     "corpora.NAME.pairs": "Parallel text: documents are pairs of a text and its translation.",
     "corpora.NAME.pairs.languages": "Of the two sides, as `[eu, en]`.",
-    "corpora.NAME.pairs.fields": "Of the two sides in a row; not set, `path` lists two aligned text files, as `languages`.",
+    "corpora.NAME.pairs.fields": "Of the two sides in a row; not set, `path` lists two aligned files, as `languages`.",
     "corpora.NAME.pairs.direction": "Which side stands first: the first, the second, or each in half of the documents.",
     "corpora.NAME.pairs.separator": "What stands between the two.",
     "documents.start": "Token in front of each document; `auto` is what the base tokenizer puts there, `none` is none.",

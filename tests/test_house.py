@@ -261,6 +261,7 @@ pipeline.trainable_plan
 pipeline.data
 pipeline.init_plan
 pipeline.vocabulary_plan
+pipeline.ranks
 pipeline.plan
 pipeline.tokenising
 pipeline.prepare
@@ -274,7 +275,6 @@ pipeline.downstream
 pipeline.measuring
 pipeline.drawn_tokens
 pipeline.slicing
-pipeline.ranks
 pipeline.training
 pipeline.following
 pipeline.calibrating

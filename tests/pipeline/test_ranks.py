@@ -1,18 +1,26 @@
 """A run by several processes, started as users start it."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from lingraft.errors import RecipeError
+from lingraft.corpus.loader import SequenceLoader
+from lingraft.errors import RecipeError, TrainingError
 from lingraft.pipeline.adapt import adapt
+from lingraft.pipeline.plan import make_plan
 from lingraft.pipeline.ranks import refuse_undivided
+from lingraft.pipeline.training import stage_plan
 from lingraft.run import Run
+from lingraft.training.distributed import Ranks
+from lingraft.training.stage import _refuse_undivided as refuse_undivided_stage
+from lingraft.training.stage_plan import SINGLE_PROCESS
 
 SLURM = Path(__file__).parents[2] / "scripts" / "launch" / "slurm.sbatch"
 OVERRIDES = (
@@ -123,6 +131,9 @@ def test_the_slurm_file_starts_ranks_and_a_signal_to_one_saves(make_recipe, reci
             "stages.1.guards=[{name: l2_start, strength: 1.0}, {name: ewc, strength: 1.0}]",
             r"stages\.1\.guards\.1: ewc works in one process only",
         ),
+        ("stages.1.saves_beside=true", r"stages\.1\.saves_beside: works in one process only, and there are 2"),
+        ("stages.1.slices={count: 2}", r"stages\.1\.slices: works in one process only, and there are 2"),
+        ("stages.1.optimizer={name: adafactor}", r"stages\.1\.optimizer\.name: adafactor works in one process only"),
         ("stages.1.guards=[source_shielded]", r"stages\.1\.guards\.0: source_shielded works in one process only"),
     ],
 )
@@ -133,5 +144,35 @@ def test_what_several_processes_cannot_do_is_refused_first(
     refuse_undivided(recipe, 1)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(RecipeError, match=message):
+        make_plan(recipe)
+    with pytest.raises(RecipeError, match=message):
         adapt(recipe, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+_ASKED = {"extra_heads": 1, "compile": True, "saves_beside": True, "optimizer": "muon"}
+
+
+@pytest.mark.parametrize("name", [*SINGLE_PROCESS, "optimizer"])
+def test_whatever_a_stage_refuses_in_several_processes_the_plan_refuses(make_recipe, monkeypatch, name: str) -> None:
+    """The stage refuses by the same list, which this goes through; a new entry must be asked for here."""
+    asked = _ASKED[name]
+    word = {"compile": "compile", "optimizer": "stages.1.optimizer.name"}.get(name, f"stages.1.{name}")
+    recipe = make_recipe(f"{word}={str(asked).lower()}")
+    plan = stage_plan(recipe, 1)
+    assert getattr(plan, name) == asked
+    with pytest.raises(TrainingError, match=r"works in one process only, and there are 2"):
+        refuse_undivided_stage(plan, _Loader(), Ranks(count=2))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RecipeError, match=rf"^{re.escape(word)}: .*works in one process only, and there are 2"):
+        make_plan(recipe)
+
+
+class _Loader(SequenceLoader):
+    """Stands for batches that two processes can divide."""
+
+    def __init__(self) -> None:
+        pass
+
+    def batch(self, step: int, *, rank: int = 0, num_ranks: int = 1) -> Any:
+        assert (step, rank, num_ranks) == (0, 0, 2)

@@ -49,6 +49,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 REFUSED: dict[str, dict[str, Any]] = {
     "extra_heads": {"plan": {"extra_heads": 1}},
+    "saves_beside": {"plan": {"saves_beside": True}},
     "the optimiser muon": {"plan": {"optimizer": "muon"}},
     "the optimiser adafactor": {"plan": {"optimizer": "adafactor", "optimizer_options": {}}},
 }

@@ -1,5 +1,6 @@
 """What a recipe will do, before anything is loaded: stages, tokens, passes, rates, memory, time, warnings."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -91,11 +92,13 @@ def make_plan(recipe: Recipe) -> Plan:
     """Return the plan of a recipe. No weight is loaded; of large corpora only a sample is read.
 
     Raises:
-        RecipeError: a name, an option or a value cannot be used; the message holds the recipe path.
+        RecipeError: a name, an option or a value cannot be used, or not by so many processes as WORLD_SIZE says; the
+            message holds the recipe path.
         CorpusError: a corpus is missing, empty, unreadable, too small for its share, or too small to hold text out.
         ModelError: the base model's files contradict each other.
         VocabularyError: the base tokenizer cannot be expanded.
     """
+    _refuse_undivided(recipe)
     refuse_unusable_trackers(recipe)
     refuse_unwatchable(recipe)
     _refuse_unusable_probes(recipe)
@@ -143,6 +146,15 @@ def make_plan(recipe: Recipe) -> Plan:
     return Plan(
         recipe, base, location.public_name, documents, corpora, stages, rows, vocabulary, tuple(needs), warnings
     )
+
+
+def _refuse_undivided(recipe: Recipe) -> None:
+    """Refuse what so many processes as the environment says cannot do together; only then is torch loaded for it."""
+    if os.environ.get("WORLD_SIZE", "").strip() not in ("", "1"):
+        from lingraft.pipeline.ranks import refuse_undivided
+        from lingraft.training.distributed import world_size
+
+        refuse_undivided(recipe, world_size())
 
 
 def _refuse_ids_beyond_the_matrix(base: BaseDescription) -> None:

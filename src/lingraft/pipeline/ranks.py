@@ -15,6 +15,7 @@ from lingraft.recipe import Recipe
 from lingraft.training.distributed import Ranks
 from lingraft.training.guards import guards
 from lingraft.training.optimizer import optimizers
+from lingraft.training.stage_plan import SINGLE_PROCESS
 
 __all__ = ["Leader", "refuse_undivided", "whole_model"]
 
@@ -90,10 +91,10 @@ def refuse_undivided(recipe: Recipe, count: int) -> None:
             )
         if stage.slices:
             raise RecipeError(f"{where}.slices: {only}")
-        if recipe.compile:
-            raise RecipeError(f"compile: {only}")
-        if stage.extra_heads:
-            raise RecipeError(f"{where}.extra_heads: {only}")
+        for name in SINGLE_PROCESS:
+            is_of_stage = name in type(stage).model_fields
+            if getattr(stage if is_of_stage else recipe, name):
+                raise RecipeError(f"{f'{where}.' if is_of_stage else ''}{name}: {only}")
         if not optimizers.get(stage.optimizer.name, f"{where}.optimizer.name").marks.get("divides", True):
             raise RecipeError(f"{where}.optimizer.name: {stage.optimizer.name} {only}")
         for number, choice in enumerate(stage.guards):

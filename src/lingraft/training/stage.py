@@ -41,7 +41,7 @@ from lingraft.training.multi_token import ExtraHeads
 from lingraft.training.optimizer import optimizers
 from lingraft.training.optimizer_state import carried_state, parameter_groups, take_over
 from lingraft.training.spikes import Alarm, Alarms
-from lingraft.training.stage_plan import StageCallbacks, StagePlan
+from lingraft.training.stage_plan import SINGLE_PROCESS, StageCallbacks, StagePlan
 from lingraft.training.step_report import StepReport, look_at_first_loss, step_report
 from lingraft.training.stillness import STEPS_TO_MOVE, learning_rows, refuse_stillness
 
@@ -268,13 +268,8 @@ def _refuse_undivided(plan: StagePlan, loader: SequenceLoader, ranks: Ranks) -> 
     """Refuse what several ranks cannot do together: batches that are not equal parts, and what is not elementwise."""
     loader.batch(0, rank=ranks.rank, num_ranks=ranks.count)
     divides = optimizers.get(plan.optimizer, "optimizer.name").marks.get("divides", True)
-    alone = {
-        "extra_heads": plan.extra_heads,
-        "compile": plan.compile,
-        "saves_beside": plan.saves_beside,
-        f"the optimiser {plan.optimizer}": not divides,
-    }
-    for what in (what for what, is_used in alone.items() if is_used):
+    alone = [name for name in SINGLE_PROCESS if getattr(plan, name)]
+    for what in alone + [f"the optimiser {plan.optimizer}"] * (not divides):
         raise TrainingError(f"stage {plan.name!r}: {what} works in one process only, and there are {ranks.count}")
 
 

@@ -11,7 +11,10 @@ from lingraft.training.companion import MakeCompanion
 from lingraft.training.spikes import AlarmRules
 from lingraft.training.step_report import StepReport
 
-__all__ = ["StageCallbacks", "StagePlan"]
+__all__ = ["SINGLE_PROCESS", "StageCallbacks", "StagePlan"]
+
+# What looks at whole matrices, traces one process or writes beside it: fields of a plan, and options of a recipe.
+SINGLE_PROCESS = ("extra_heads", "compile", "saves_beside")
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,7 @@ corpus.cleaning
 corpus.split
 corpus.overlap
 corpus.prepare
+corpus.work_folder
 corpus.distributed
 corpus.parts
 corpus.store

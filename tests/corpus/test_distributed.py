@@ -1,12 +1,14 @@
 """A corpus by tasks is the corpus by one reader, byte for byte."""
 
 import json
+import shutil
 import sys
+from dataclasses import replace
 
 import pytest
 
 from lingraft.corpus import Cleaning, NearDuplicates, Preparation, Reading, find_place, prepare_corpus
-from lingraft.corpus.distributed import Compare, JudgeFiles, SplitSides, gather, prepare_by_tasks
+from lingraft.corpus.distributed import Compare, JudgeFiles, SplitSides, claim, gather, prepare_by_tasks
 from lingraft.errors import CorpusError, MissingExtraError
 
 WORDS = [
@@ -98,3 +100,44 @@ def test_what_cannot_be_divided_is_refused(files, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datatrove.executor", None)
     with pytest.raises(MissingExtraError, match=r"lingraft\[data\]"):
         prepare_by_tasks("eu", tmp_path / "many", files, preparation(), tmp_path / "work", tasks=2)
+
+
+def test_a_work_folder_of_something_else_is_refused(files, tmp_path):
+    """By datatrove too: what its executor takes for done is not asked about."""
+    pytest.importorskip("datatrove", reason="needs the extra data")
+    wanted, work = preparation(), tmp_path / "work"
+
+    def again(place=files, wanted=wanted, tasks=2):
+        return prepare_by_tasks("eu", tmp_path / "many", place, wanted, work, tasks=tasks)
+
+    first = again()
+    assert again() == first
+    with pytest.raises(
+        CorpusError, match=r"was made otherwise\. Give another work folder.*\n  validation: 0\.2 → 0\.5"
+    ):
+        again(wanted=replace(wanted, validation=0.5))
+    with pytest.raises(CorpusError, match=r"\n  tasks: 2 → 3$"):
+        again(tasks=3)
+    replaced = files.sources.files[1]
+    replaced.write_bytes(replaced.read_bytes().replace(b"Esaldia", b"ESALDIA"))
+    with pytest.raises(CorpusError, match=r"\n  changed: the file 1\.jsonl$"):
+        again()
+    shutil.rmtree(work)
+    assert again()["train_sha256"] != first["train_sha256"]
+
+
+def test_text_that_changes_while_tasks_read_it_is_refused(files, tmp_path):
+    given = ("eu", files, preparation(), tmp_path / "work", 1)
+    claim(JudgeFiles(*given))
+    JudgeFiles(*given)()
+    Compare(*given)()
+    SplitSides(*given)()
+    gather(SplitSides(*given), tmp_path / "out")
+    with files.sources.files[3].open("ab") as file:
+        file.write(b'{"text": "Beste bat da."}\n')
+    with pytest.raises(CorpusError, match=r"changed while they were read.*changed: the file 3\.jsonl"):
+        gather(SplitSides(*given), tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+    (tmp_path / "work" / "split" / "00000").unlink()
+    with pytest.raises(CorpusError, match=r"split/00000: the account of a task cannot be read"):
+        gather(SplitSides(*given), tmp_path / "out")

@@ -8,7 +8,7 @@ Three pipelines (https://github.com/huggingface/datatrove), each done by tasks t
 
 Then :func:`gather` joins what the tasks wrote. The result is that of :func:`~lingraft.corpus.prepare.prepare_corpus`,
 byte for byte. A step is a function of ``(data, rank, world_size)``, as every executor of datatrove takes them; a task
-that was finished is not done again.
+that was finished is not done again, and a folder of tasks serves one preparation of one corpus (:func:`claim`).
 """
 
 import json
@@ -29,10 +29,11 @@ from lingraft.corpus.near_duplicates import signatures
 from lingraft.corpus.prepare import SIDES, Place, Preparation, Side, read_prepared, refuse_empty, write_report
 from lingraft.corpus.readers import read_some
 from lingraft.corpus.split import is_held_out
+from lingraft.corpus.work_folder import claim_folder, refuse_changed_sources
 from lingraft.errors import CorpusError, MissingExtraError
 from lingraft.run import publish_folder
 
-__all__ = ["Compare", "JudgeFiles", "SplitSides", "gather", "prepare_by_tasks"]
+__all__ = ["Compare", "JudgeFiles", "SplitSides", "claim", "gather", "prepare_by_tasks"]
 
 _DIGEST_BYTES = 32
 _COUNTED = ("counts", "repairs", "findings", "notes")
@@ -132,6 +133,20 @@ class SplitSides(_Step):
         _write_account(self.of_task("split", rank), rejects, {side: _counts(sides[side]) for side in SIDES})
 
 
+def claim(step: _Step) -> None:
+    """Make the work folder of some steps theirs, or check that it is; to be called once, before the first of them.
+
+    Args:
+        step: any of the three steps.
+
+    Raises:
+        CorpusError: the folder holds what was made of other files, with other options or by another number of tasks;
+            the message names what differs and what to do.
+    """
+    made = ("documents", "judged", "logs/JudgeFiles")
+    claim_folder(step.work, step.name, step.place, step.preparation, tasks=step.tasks, made=made)
+
+
 def gather(step: _Step, folder: Path) -> dict[str, Any]:
     """Join what the tasks wrote into ``folder``, as ``prepare_corpus`` would have made it, and return the same.
 
@@ -140,7 +155,8 @@ def gather(step: _Step, folder: Path) -> dict[str, Any]:
         folder: what is made; it appears whole.
 
     Raises:
-        CorpusError: too many lines of the whole corpus are bad, nothing is left, or one side of the split is empty.
+        CorpusError: too many lines of the whole corpus are bad, nothing is left, one side of the split is empty, a
+            file was changed since :func:`claim`, or the account of a task is missing.
     """
     rejects, seen = Rejects(), {"seen": 0, "bad": 0}
     for rank in range(step.tasks):
@@ -161,6 +177,8 @@ def gather(step: _Step, folder: Path) -> dict[str, Any]:
         totals = (sides[side].num_documents for side in SIDES)
         refuse_empty(*totals, fraction=step.preparation.validation, rejects=rejects, where=where)
         record.update(write_report(temporary, sides, rejects, step.place, step.preparation))
+        report = json.loads((temporary / "report.json").read_text(encoding="utf-8"))
+        refuse_changed_sources(step.work, report["sources"])
 
     publish_folder(folder, fill)
     return record
@@ -183,13 +201,14 @@ def prepare_by_tasks(
         folder: what is made.
         place: its files.
         preparation: the options.
-        work: a folder for what tasks hand to each other, and for datatrove's logs; a second call with it goes on.
+        work: a folder for what tasks hand to each other, and for datatrove's logs; a second call of the same text and
+            options goes on with it.
         tasks: parts that the files are cut into.
         workers: processes at a time.
 
     Raises:
-        CorpusError: see :func:`gather`; or the corpus has datasets or ``max_documents``, which only a reader of the
-            whole knows, or fewer files than tasks.
+        CorpusError: see :func:`claim` and :func:`gather`; or the corpus has datasets or ``max_documents``, which only
+            a reader of the whole knows, or fewer files than tasks.
         MissingExtraError: datatrove is not installed.
     """
     try:
@@ -199,6 +218,7 @@ def prepare_by_tasks(
     _refuse_undivided(name, place, preparation, tasks)
     given = (name, place, preparation, work, tasks)
     judge, compare, split = JudgeFiles(*given), Compare(*given), SplitSides(*given)
+    claim(judge)
     for step, count in ((judge, tasks), (compare, 1), (split, tasks)):
         logs = str(work / "logs" / type(step).__name__)
         LocalPipelineExecutor([step], tasks=count, workers=min(workers, count), logging_dir=logs).run()
@@ -241,7 +261,12 @@ def _write_account(path: Path, rejects: Rejects, counts: dict[str, Any]) -> None
 
 def _absorb_account(path: Path, rejects: Rejects) -> dict[str, Any]:
     """Add the account of a task to that of the corpus, and return its counts."""
-    stored = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CorpusError(
+            f"{path}: the account of a task cannot be read ({error}); remove the work folder, and begin anew"
+        ) from error
     told, part = stored["rejects"], Rejects()
     for kind in _COUNTED:
         getattr(part, kind).update(told[kind])

@@ -137,6 +137,35 @@ def test_code_that_comes_with_a_model_is_refused(folder):
             action(folder)
 
 
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {"attn_implementation": "evil/attention"},
+        {"_attn_implementation": "evil/attention@main:layer"},
+        {"_attn_implementation_internal": "sdpa"},
+        {"_attn_implementation": "flash_attention_2"},
+        {"attn_implementation": {"": "sdpa", "text_config": "evil/attention"}},
+        {"_attn_implementation": ["evil/attention"]},
+        {"_experts_implementation_internal": "evil/experts"},
+        {"experts_implementation": "deepgemm"},
+        {"parts": [{"vision_config": {"_attn_implementation": "paged|evil/attention"}}]},
+    ],
+    ids=str,
+)
+def test_kernels_that_would_come_from_a_hub_are_refused(folder, hostile):
+    change_config(folder, **hostile)
+    for action in (describe, load_model):
+        with pytest.raises(ModelError, match=r"_implementation.*could fetch kernels from a hub"):
+            action(folder)
+
+
+def test_implementations_of_transformers_itself_may_be_stated(folder):
+    """Older versions have written some of these into every model."""
+    change_config(folder, _attn_implementation_autoset=True, attn_implementation="sdpa", _attn_implementation=None)
+    assert describe(folder).num_parameters
+    assert load_model(folder).config._attn_implementation == "sdpa"
+
+
 def test_code_asked_for_in_a_nested_config_is_refused(folder):
     change_config(folder, text_config={"auto_map": {}})
     with pytest.raises(ModelError, match="auto_map"):

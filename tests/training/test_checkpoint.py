@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections import namedtuple
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from lingraft.errors import CheckpointError
+from lingraft.training import checkpoint as checkpoint_module
 from lingraft.training.checkpoint import (
     latest_checkpoint,
     optimizer_tensors,
@@ -209,6 +211,44 @@ def test_pruning_keeps_the_newest_and_at_least_one(tmp_path: Path, keep: int, le
         save(tmp_path, step)
     prune_checkpoints(tmp_path, keep)
     assert names(tmp_path) == [f"step-{n:08d}" for n in left]
+
+
+@pytest.mark.parametrize(
+    ("healthy", "keep", "left"),
+    [
+        ("yyyyy", 2, [4, 5]),
+        ("yyynn", 2, [3, 5]),
+        ("ynnnn", 2, [1, 5]),
+        ("ynnnn", 1, [1, 5]),
+        ("ynnnn", 3, [1, 4, 5]),
+        ("yyyny", 2, [4, 5]),
+        ("nnnnn", 2, [4, 5]),
+    ],
+)
+def test_the_newest_from_before_the_trouble_stays(tmp_path: Path, healthy: str, keep: int, left: list[int]) -> None:
+    """A bad step whose checkpoints push out the sound ones is the case of reliability's list (pocket-tts 262)."""
+    for step, flag in enumerate(healthy, start=1):
+        save(tmp_path, step, healthy=flag == "y")
+        prune_checkpoints(tmp_path, keep, newest=step)
+    assert names(tmp_path) == [f"step-{n:08d}" for n in left]
+
+
+def test_a_checkpoint_that_cannot_be_read_is_not_the_healthy_one(tmp_path: Path) -> None:
+    for step, is_healthy in ((1, True), (2, True), (3, False), (4, False)):
+        save(tmp_path, step, healthy=is_healthy)
+    (tmp_path / "step-00000002" / "manifest.json").write_text("{")
+    prune_checkpoints(tmp_path, newest=4)
+    assert names(tmp_path) == ["step-00000001", "step-00000004"]
+
+
+def test_the_manifest_says_by_which_libraries_it_was_made_and_others_are_told(tmp_path: Path, monkeypatch) -> None:
+    folder = save(tmp_path, 3)
+    stated = json.loads((folder / "manifest.json").read_text())["versions"]
+    assert stated.keys() == {"lingraft", "python", "safetensors", "tokenizers", "torch", "transformers"}
+    assert stated["torch"] == metadata.version("torch")
+    assert latest_checkpoint(tmp_path, PRINTS)[0].versions == ()
+    monkeypatch.setattr(checkpoint_module, "_versions", lambda: stated | {"torch": "9.9"})
+    assert latest_checkpoint(tmp_path, PRINTS)[0].versions == (f"torch {stated['torch']} → 9.9",)
 
 
 def test_pruning_leaves_what_is_not_ours(tmp_path: Path) -> None:

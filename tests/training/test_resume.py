@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from lingraft.errors import CheckpointError, CorpusError, InterruptedRunError
+from lingraft.training import checkpoint as checkpoint_module
 from lingraft.training.checkpoint import latest_checkpoint
 from lingraft.training.spikes import AlarmRules
 
@@ -310,3 +311,30 @@ def test_o63_killed_by_the_system_at_a_random_step_it_ends_with_the_same_bits(ma
                     process.send_signal(signal.SIGKILL)
         assert process.returncode == (0 if kill_at is None else -signal.SIGKILL), kill_at
     assert trial.last_save() == whole.last_save()
+
+
+def test_while_losses_are_not_calm_the_checkpoint_from_before_stays(make_trial) -> None:
+    """A loss that is not finite at steps 3 and 5: none of the checkpoints after step 2 may push out that of step 2."""
+    hooks: list = []
+
+    def breaking(model, report) -> None:
+        weight = next(iter(model.parameters()))
+        while hooks:
+            hooks.pop().remove()
+        if report.step in (2, 4):
+            hooks.append(weight.register_hook(lambda gradient: gradient * float("nan")))
+
+    trial = make_trial(checkpoint_at=frozenset(range(1, STEPS)), alarms=AlarmRules(window=8)).run(breaking)
+    assert {path.name for path in trial.checkpoints.iterdir()} == {"step-00000002", "step-00000006"}
+    assert sum("stays beside it" in note for note in trial.notes) == 4
+
+
+def test_other_versions_are_told_and_no_error(make_trial, monkeypatch) -> None:
+    trial = make_trial()
+    with pytest.raises(KilledError):
+        trial.run(killing(3))
+    monkeypatch.setattr(checkpoint_module, "_versions", lambda: {"torch": "9.9"})
+    trial.run()
+    told = [note for note in trial.notes if "from step 3 on with other versions (torch " in note]
+    assert len(told) == 1
+    assert "→ 9.9" in told[0]

@@ -96,3 +96,40 @@ def test_the_window_comes_back_through_json() -> None:
     assert again.state() == alarms.state()
     with pytest.raises(TrainingError):
         again.judge(math.nan, 1.0)
+
+
+def judged(alarms: Alarms, values: list[float]) -> list[bool]:
+    """Judge some losses and return after which of them no alarm was open."""
+    calm = []
+    for value in values:
+        alarms.judge(value, 1.0)
+        calm.append(alarms.is_calm)
+    return calm
+
+
+def test_an_alarm_is_open_for_a_window_and_over_when_the_losses_are_where_they_were() -> None:
+    assert filled().is_calm
+    assert judged(filled(), [50.0, *VALUES]) == [False] * 8 + [True]
+    assert judged(filled(), [math.nan, *VALUES]) == [False] * 8 + [True]
+    assert judged(filled(), [50.0, *VALUES[:4], math.nan, *VALUES]) == [False] * 13 + [True]
+
+
+def test_a_level_that_stays_high_is_no_calm_though_it_is_no_spike_any_longer() -> None:
+    """Highest for calm is 2 + 6 · 0.1871 = 3.12, of the window before the first spike."""
+    alarms = filled()
+    assert not any(judged(alarms, [50.0, *[5.0] * 40]))
+    assert judged(alarms, [3.0] * 8)[-2:] == [False, True]
+
+
+def test_an_alarm_before_the_window_is_full_is_over_after_a_window() -> None:
+    alarms = Alarms(AlarmRules(window=WINDOW))
+    assert judged(alarms, [math.inf, *[9.0] * 8]) == [False] * 8 + [True]
+
+
+def test_an_open_alarm_goes_through_a_checkpoint() -> None:
+    one = filled()
+    judged(one, [50.0, *VALUES[:3]])
+    other = Alarms(AlarmRules(window=WINDOW))
+    other.load(json.loads(json.dumps(one.state())))
+    rest = VALUES[3:]
+    assert judged(other, rest) == judged(one, rest) == [False] * 4 + [True]

@@ -33,6 +33,8 @@ __all__ = [
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _DESCRIBING_FILES = ["*.json", "*.jinja", "tokenizer.model", "README.md"]
 # What a GGUF file calls its pre-tokenizer → whether digits are split singly before the byte-level pattern.
+_IMPLEMENTATION = re.compile(r"_?(attn|experts)_implementation.*")
+_BUILT_IN = ("eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm")
 _GGUF_PRE_TOKENIZERS = {"smollm": True, "gpt-2": False, "gpt2": False}
 
 
@@ -173,10 +175,33 @@ def describe_base(location: BaseLocation) -> BaseDescription:
 
 
 def refuse_code_in_config(config: Mapping[str, Any], source: str) -> None:
-    """Raise a ModelError when a model's configuration asks for code of its own to be run."""
-    for key in ("auto_map", "_attn_implementation_internal"):
-        if key in config or key in text_config(config):
-            raise ModelError(f"{source}: config.json holds {key!r}, which would run code that comes with the model")
+    """Raise a ModelError when a model's configuration asks for code to be run that transformers does not hold itself.
+
+    That is code of the model's own, and kernels for attention or experts: where one is named like a repository
+    (``org/kernel``), or is not installed (``flash_attention_2``), transformers fetches it from a hub. Implementations
+    of its own may stand there, at any depth.
+    """
+    if "auto_map" in config or "auto_map" in text_config(config):
+        raise ModelError(f"{source}: config.json holds 'auto_map', which would run code that comes with the model")
+    open_parts: list[Any] = [config]
+    while open_parts:
+        part = open_parts.pop()
+        for key, value in part.items() if isinstance(part, Mapping) else enumerate(part):
+            if isinstance(key, str) and _IMPLEMENTATION.fullmatch(key) and not _is_built_in(key, value):
+                raise ModelError(
+                    f"{source}: config.json holds {key!r}: {value!r}, which could fetch kernels from a hub and run "
+                    f"them; take it out, or name one of {', '.join(_BUILT_IN)}"
+                )
+            if isinstance(value, Mapping | list):
+                open_parts.append(value)
+
+
+def _is_built_in(key: str, value: Any) -> bool:
+    """Whether a stated implementation, or that of every part of the model, comes with transformers."""
+    stated = value.values() if isinstance(value, Mapping) else [value]
+    return not key.endswith("_internal") and all(
+        one is None or isinstance(one, bool) or (isinstance(one, str) and one in _BUILT_IN) for one in stated
+    )
 
 
 def describing_folder(location: BaseLocation) -> Path:

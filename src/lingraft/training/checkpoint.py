@@ -4,7 +4,7 @@
       model.safetensors       the weights that the stage trains, fp32, raw
       optimizer.safetensors   the optimiser's moments and counters by parameter name
       average.safetensors     the average's own weights, if there is one; other companions have files likewise
-      manifest.json           sizes and SHA-256 of the files, step, fingerprints, the caller's state, and its own hash
+      manifest.json           sizes and SHA-256 of the files, step, fingerprints, versions, the caller's state, its hash
 
 A folder appears whole, by rename; resuming takes the newest whose every byte is as the manifest says, and falls back to
 the one before it otherwise. Weight files hold tensors and JSON only, so loading one cannot run code.
@@ -15,6 +15,7 @@ import re
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from torch.optim import Optimizer
 from lingraft.errors import CheckpointError
 from lingraft.model.shards import held, is_split
 from lingraft.polling import poll
-from lingraft.run import fingerprint, hash_file, publish_folder, refused_write
+from lingraft.run import describe_environment, fingerprint, hash_file, publish_folder, refused_write
 from lingraft.training.distributed import ALONE, Ranks, read_tensors, write_tensors
 
 __all__ = [
@@ -43,6 +44,7 @@ _FORMAT = 2
 _PREFIX = "step-"
 _NAME = re.compile(r"step-(\d{8,})")
 _SPARE_BYTES = 64 * 2**20
+_LIBRARIES = frozenset({"lingraft", "python", "safetensors", "tokenizers", "torch", "transformers"})
 _TOLD = {"memory": "micro_batch or checkpoint_activations"}
 
 
@@ -50,13 +52,15 @@ _TOLD = {"memory": "micro_batch or checkpoint_activations"}
 class Checkpoint:
     """A verified checkpoint: where it is, the step it was made after, and the state that was saved with it.
 
-    ``changed`` names what is not as it was when the checkpoint was made, and may be otherwise.
+    ``changed`` names what is not as it was when the checkpoint was made, and may be otherwise. ``versions`` says which
+    libraries are other ones now, as in ``torch 2.12.0 → 2.13.0``.
     """
 
     folder: Path
     step: int
     state: Mapping[str, Any]
     changed: tuple[str, ...] = ()
+    versions: tuple[str, ...] = ()
 
     def names(self, group: str) -> set[str]:
         """Return the names of a group's tensors."""
@@ -118,6 +122,7 @@ def save_checkpoint(
             "step": step,
             "files": files,
             "fingerprints": dict(fingerprints),
+            "versions": dict(_versions()),
             "state": dict(state),
         }
         # Through JSON once, so that the hash is of what a reader will see (keys as text, tuples as lists).
@@ -127,6 +132,12 @@ def save_checkpoint(
 
     ranks.first(lambda: _publish(published, fill))
     return published
+
+
+@cache
+def _versions() -> Mapping[str, str]:
+    """Return library → version, of those that have a say in the bits of a step."""
+    return {name: said for name, said in describe_environment()["versions"].items() if name in _LIBRARIES}
 
 
 def _publish(folder: Path, fill: Callable[[Path], None]) -> None:
@@ -178,12 +189,13 @@ def latest_checkpoint(
 
     def look() -> list[Any]:
         found, passed_over = _latest(folder, fingerprints, accept)
-        return [found and [str(found.folder), found.step, found.state, found.changed], passed_over]
+        told = found and [str(found.folder), found.step, found.state, found.changed, found.versions]
+        return [told, passed_over]
 
     told, passed_over = ranks.first(look)
     if told is None:
         return None, passed_over
-    return Checkpoint(Path(told[0]), told[1], told[2], tuple(told[3])), passed_over
+    return Checkpoint(Path(told[0]), told[1], told[2], tuple(told[3]), tuple(told[4])), passed_over
 
 
 def _latest(
@@ -203,7 +215,11 @@ def _latest(
             hint = f"; --accept-changed {','.join(refused)} goes on with it" if can else ""
             told = ", ".join(_TOLD.get(key, key) for key in refused)
             raise CheckpointError(f"{candidate}: it was made with another {told}; it cannot be resumed from{hint}")
-        return Checkpoint(candidate, manifest["step"], manifest["state"], tuple(differing)), passed_over
+        stated = manifest.get("versions", {})
+        others = tuple(
+            f"{name} {stated[name]} → {now}" for name, now in _versions().items() if stated.get(name, now) != now
+        )
+        return Checkpoint(candidate, manifest["step"], manifest["state"], tuple(differing), others), passed_over
     if candidates:
         listed = "\n  ".join(passed_over)
         raise CheckpointError(
@@ -240,6 +256,9 @@ def _verified_manifest(folder: Path, between: Callable[[], None] | None = None) 
 def prune_checkpoints(folder: Path, keep: int = 2, *, newest: int | None = None) -> None:
     """Delete all but the newest ``keep`` checkpoints (at least one stays); the manifest goes first.
 
+    The newest healthy one stays, in the place of the last of them: where the ones after it were made amid alarms (the
+    caller's state says ``healthy: false``), it is the last that can be trusted.
+
     Args:
         folder: the stage's ``checkpoints`` folder.
         keep: how many stay.
@@ -248,9 +267,22 @@ def prune_checkpoints(folder: Path, keep: int = 2, *, newest: int | None = None)
     """
     found = _newest_first(folder)
     later = [path for path in found if newest is not None and int(path.name.removeprefix(_PREFIX)) > newest]
-    for old in [*later, *[path for path in found if path not in later][max(1, keep) :]]:
+    ours = [path for path in found if path not in later]
+    kept = ours[: max(1, keep)]
+    if (healthy := next(filter(_is_healthy, ours), None)) is not None and healthy not in kept:
+        kept = [*ours[: max(1, keep - 1)], healthy]
+    for old in [*later, *[path for path in ours if path not in kept]]:
         (old / "manifest.json").unlink(missing_ok=True)
         shutil.rmtree(old)
+
+
+def _is_healthy(folder: Path) -> bool:
+    """Whether a checkpoint was made while no alarm was open; one that cannot be read was not."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        return bool(manifest["state"].get("healthy", True))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def _refuse_full_disk(folder: Path, groups: Mapping[str, Mapping[str, Tensor]]) -> None:

@@ -48,12 +48,21 @@ class Alarms:
     least spread keeps a curve that hardly moves from alarming at nothing. A spike enters the window afterwards, so that
     a lasting change of level stops being one. What is not finite never enters it: one NaN there would make every later
     comparison false.
+
+    An alarm is open until the losses are calm again: until ``window`` steps have passed without one and their mean lies
+    no higher than a loss could lie before it without being a spike.
     """
 
     def __init__(self, rules: AlarmRules) -> None:
         self.rules = rules
         self._values: dict[str, deque[float]] = {name: deque(maxlen=rules.window) for name in ("loss", "norm")}
         self._bad_in_a_row = 0
+        self._open: dict[str, Any] | None = None
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether no alarm is open."""
+        return self._open is None
 
     def judge(self, loss: float, norm: float) -> Alarm | None:
         """Return what is wrong with a step, if anything, and remember it.
@@ -67,37 +76,65 @@ class Alarms:
         """
         if not (math.isfinite(loss) and math.isfinite(norm)):
             self._bad_in_a_row += 1
+            self._opened()
             text = f"the loss or the gradient is not finite (loss {loss:g}, norm {norm:g})"
             if self._bad_in_a_row >= self.rules.bad_steps:
                 raise TrainingError(f"{text}, for {self._bad_in_a_row} steps in a row")
             return Alarm("non_finite", text, skips=True)
         self._bad_in_a_row = 0
         found = [self._spike("loss", "the loss", loss), self._spike("norm", "the gradient's norm", norm)]
+        texts = [text for text in found if text]
+        if texts:
+            self._opened()
         self._values["loss"].append(loss)
         self._values["norm"].append(norm)
-        texts = [text for text in found if text]
         if not texts:
+            self._closed()
             return None
         if self.rules.spikes == "stop":
             raise TrainingError("; ".join(texts))
         return Alarm("spike", "; ".join(texts), skips=self.rules.spikes == "skip")
 
+    def _opened(self) -> None:
+        """Open an alarm, or count anew in the one that is open: it is the losses before that one that are asked for."""
+        if self._open is None:
+            window = self._values["loss"]
+            mean, spread = _level(window) if len(window) >= self.rules.window else (None, 0.0)
+            self._open = {"highest": None if mean is None else mean + self.rules.sigmas * spread}
+        self._open["calm"] = 0
+
+    def _closed(self) -> None:
+        """Count a step without an alarm, and close the one that is open if the losses are calm again."""
+        if self._open is None:
+            return
+        self._open["calm"] += 1
+        highest, mean = self._open["highest"], statistics.fmean(self._values["loss"])
+        if self._open["calm"] >= self.rules.window and (highest is None or mean <= highest):
+            self._open = None
+
     def _spike(self, name: str, what: str, value: float) -> str | None:
         window = self._values[name]
         if len(window) < self.rules.window:
             return None
-        mean = statistics.fmean(window)
-        spread = max(statistics.pstdev(window, mean), _LEAST_SPREAD * abs(mean))
+        mean, spread = _level(window)
         if value <= mean + self.rules.sigmas * spread:
             return None
         return f"{what} is {value:.4g}, {(value - mean) / spread:.1f}σ above the mean {mean:.4g} of {len(window)} steps"
 
     def state(self) -> dict[str, Any]:
         """Return everything remembered, as plain values."""
-        return {"values": {name: list(values) for name, values in self._values.items()}, "bad": self._bad_in_a_row}
+        values = {name: list(kept) for name, kept in self._values.items()}
+        return {"values": values, "bad": self._bad_in_a_row, "open": self._open and dict(self._open)}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take over what was remembered."""
         for name, values in self._values.items():
             values.extend(state["values"][name])
         self._bad_in_a_row = state["bad"]
+        self._open = state["open"] and dict(state["open"])
+
+
+def _level(window: deque[float]) -> tuple[float, float]:
+    """Return the mean of a window and its spread, which is never less than a hundredth of the mean."""
+    mean = statistics.fmean(window)
+    return mean, max(statistics.pstdev(window, mean), _LEAST_SPREAD * abs(mean))

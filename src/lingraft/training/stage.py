@@ -104,10 +104,17 @@ class _Loop:
             "trainable": self.trainable.describe(),
             "counters": {companion.group: companion.counters() for companion in self.companions},
             "alarms": self.alarms.state(),
+            "healthy": self.alarms.is_calm,
             "consumed": self.consumed,
             "loader": self.loader.state(step),
             "pending": pending,
         }
+
+        if not self.alarms.is_calm:
+            self.callbacks.on_note(
+                f"stage {self.plan.name!r}, step {step}: saved before the losses are calm again; the newest checkpoint "
+                "from before the alarm stays beside it"
+            )
 
         def write(groups: Mapping[str, Mapping[str, Tensor]]) -> None:
             save_checkpoint(self.checkpoints, step, groups, self.fingerprints, state, self.ranks)
@@ -141,6 +148,11 @@ class _Loop:
         if read:
             self.callbacks.on_note(
                 f"from step {checkpoint.step + 1} on with another {' and '.join(read)}; every corpus is read on"
+            )
+        if checkpoint.versions:
+            self.callbacks.on_note(
+                f"from step {checkpoint.step + 1} on with other versions ({', '.join(checkpoint.versions)}): the bits "
+                "need not be those of a run that was never stopped"
             )
         if "memory" in checkpoint.changed:
             self.callbacks.on_note(

@@ -95,6 +95,29 @@ def test_sums_by_hand(oracle) -> None:
     ]
 
 
+@pytest.mark.parametrize(("shots", "area"), [([1, 2, 4], 3 / 4), ([1], 1.0)])
+def test_where_there_is_one_choice_choosing_tells_nothing(oracle, shots: list[int], area: float) -> None:
+    """Right behind four, right every second time behind two: (1/2 + 1) / 2; behind one there is nothing to choose."""
+
+    def make(stream: ItemStream, index: int, shots: tuple[int, ...]) -> Chain:
+        shown = tuple((f"{n}", f"{n}") for n in range(shots[-1]))
+        told = ("yes", "no") if index % 2 else ("no", "yes")
+        return Chain(shown, {k: Query("q", "yes", ("yes",) if k == 1 else told) for k in shots})
+
+    def rule(prompt: str, choices: tuple[str, ...]) -> str:
+        return "yes" if len(lines(prompt)[0]) == 4 else choices[0].strip()
+
+    context = ProbeContext(None, None, answerer=oracle(rule))
+    result = climb(context, make, key="t", num_items=4, shots=shots, score="choice_accuracy", control=False)
+    assert next(one.value for one in result.scores if one.name == "auc") == pytest.approx(area)
+
+
+def test_the_score_that_a_probe_is_judged_by_stands_first_in_its_items(guesser) -> None:
+    for probe, score in ((associative_recall, "choice_accuracy"), (position, "exact_match")):
+        result = probe(ProbeContext(None, None, answerer=guesser), num_items=2, shots=3)
+        assert {next(iter(item.scores)) for item in result.items} == {score}
+
+
 def test_one_rung_is_its_own_area(oracle) -> None:
     found = run(sort, oracle(lambda prompt, choices: choices[0].strip()), shots=3, num_items=6)
     assert found["auc"] == found["k3/exact_match"]
@@ -190,8 +213,8 @@ def test_recall_by_hand(oracle) -> None:
     found = run(associative_recall, oracle(lambda prompt, choices: dict(lines(prompt)[0]).get(lines(prompt)[1], "")))
     assert [found[f"k{k}/exact_match"] for k in (0, *SHOTS)] == [0, 1, 1, 1, 1]
     assert [found[f"k{k}/chance"] for k in SHOTS] == pytest.approx([1, 1 / 3, 1 / 8, 1 / 16])
-    assert found["shuffled/k1/exact_match"] == 1
-    assert found["shuffled/k16/exact_match"] <= 2 / 18
+    assert found["shuffled/k1/choice_accuracy"] == 1
+    assert found["shuffled/k16/choice_accuracy"] <= 2 / 18
     assert found["icl_gain"] > 0.7
     places = Counter(
         [x for x, _ in lines(q.prompt)[0]].index(lines(q.prompt)[1])

@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 BITS = "bits_per_byte"
-# The first of them that an item has is the one that its probe or task is judged by.
+# A probe is judged by the first of its items' scores that is one of these; a task by the first of these that it has.
 _HEADLINES = ("exact_match", "choice_accuracy", "accuracy", "acc", "acc_norm")
 
 _DEPTH = 2
@@ -213,7 +213,10 @@ def _group_of(name: str) -> str:
 
 
 def _headline(record: ItemRecord) -> str:
-    return next((score for score in _HEADLINES if score in record.scores), next(iter(record.scores), ""))
+    known = [score for score in record.scores if score in _HEADLINES]
+    if not record.name.startswith("probe/"):
+        known.sort(key=_HEADLINES.index)
+    return next(iter(known or record.scores), "")
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ def associative_recall(
     """Return how well the value of one of k keys is recalled that were shown with their values.
 
     Keys are three letters, values two digits; the choices are the values shown, so chance is 1/k. Scores:
-    :func:`lingraft.measure.probes.ladder.climb`, whose area and gain are of ``exact_match``.
+    :func:`lingraft.measure.probes.ladder.climb`, whose area and gain are of ``choice_accuracy``: its fall follows
+    damage, while exact match may rise where a model only keeps to the format more often (docs/probes.md).
 
     Raises:
         MeasurementError: there is no item, or a number of demonstrations that is none.
@@ -41,6 +42,6 @@ def associative_recall(
         key="associative_recall/1",
         num_items=num_items,
         shots=shots,
-        score="exact_match",
+        score="choice_accuracy",
         control=control,
     )

@@ -97,7 +97,8 @@ def climb(
     ``kN/token_accuracy``, ``kN/gold_log_probability`` and ``kN/chance`` (of choosing at random), and with ``control``
     ``shuffled/kN/…`` for ``score``. ``auc`` is the area under ``score`` over log₂ k, between 0 and 1;
     ``icl_gain`` the mean over k of ``score`` minus its value with exchanged answers, where there are two demonstrations
-    at least to exchange.
+    at least to exchange. A k at which there is but one choice tells nothing of ``choice_accuracy`` and stays out of
+    both, unless there is no other.
 
     Args:
         context: whom to ask.
@@ -126,7 +127,7 @@ def climb(
     for one in answered:
         by_task.setdefault(one.question.task, []).append(one)
     scores = [s for task, of_task in by_task.items() for s in _rung(task, of_task, score)]
-    return ProbeResult.of([*_sums(by_task, place, counts, score, control=control), *scores], answered)
+    return ProbeResult.of([*_sums(by_task, place, counts, score, control=control), *scores], answered, judged_by=score)
 
 
 def _questions(
@@ -160,11 +161,13 @@ def _sums(
     by_task: Mapping[str, Sequence[Answered]], place: str, counts: Sequence[int], score: str, *, control: bool
 ) -> list[ProbeScore]:
     """Return area and gain, each with the interval of its mean over items."""
+    circles = [end for first, end in pairwise((0, *counts)) if end - first > 1]
+    if score == "choice_accuracy":
+        counts = [k for k in counts if any(len(one.question.choices) > 1 for one in by_task[f"{place}k{k}"])] or counts
     values = {task: [one.scores[score] for one in answered] for task, answered in by_task.items()}
     rungs = [values[f"{place}k{count}"] for count in counts]
     areas = [_area(counts, heights) for heights in zip(*rungs, strict=True)]
     sums = [_mean(f"{place}auc", areas)]
-    circles = [end for first, end in pairwise((0, *counts)) if end - first > 1]
     wide = [count for count in counts if circles and count >= circles[0]]
     if control and wide:
         gains = [

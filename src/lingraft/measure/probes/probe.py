@@ -74,9 +74,15 @@ class ProbeResult:
     items: list[ItemScore] = field(default_factory=list)
 
     @classmethod
-    def of(cls, scores: list[ProbeScore], answered: Iterable[Answered]) -> "ProbeResult":
-        """Return a result whose items are questions that were answered."""
-        return cls(scores, [ItemScore(a.question.task, a.question.item, a.scores) for a in answered])
+    def of(
+        cls, scores: list[ProbeScore], answered: Iterable[Answered], *, judged_by: str = "exact_match"
+    ) -> "ProbeResult":
+        """Return a result whose items are questions that were answered; the score they are judged by stands first."""
+        items = []
+        for one in answered:
+            own = one.scores
+            items.append(ItemScore(one.question.task, one.question.item, {judged_by: own[judged_by], **own}))
+        return cls(scores, items)
 
 
 Probe = Callable[..., ProbeResult]

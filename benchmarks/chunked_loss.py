@@ -1,13 +1,16 @@
-"""Time and peak memory of the chunked loss against naive full logits, forward and backward, in one run.
+"""Time and peak memory of the loss against all logits at once and against libraries' kernels, in one run.
 
     python benchmarks/chunked_loss.py
     python benchmarks/chunked_loss.py --positions 8192 --ids 128256 --width 2048
 
-Every measurement is a process of its own, because a process's peak memory never goes down again. Memory is what the
-loss adds to the states and the matrix that are there before it.
+Forward and backward. ``torch`` is ``torch.nn.functional.linear_cross_entropy`` in chunks, ``cce`` the compiled form of
+the package cut-cross-entropy, where that can be imported; its own kernel and Liger's want a GPU. Every measurement is a
+process of its own, because a process's peak memory never goes down again. Memory is what the loss adds to the states
+and the matrix that are there before it.
 """
 
 import argparse
+import importlib.util
 import multiprocessing
 import re
 import statistics
@@ -35,7 +38,25 @@ def chunked(hidden: torch.Tensor, targets: torch.Tensor, head: Head, dtype: torc
     return chunked_cross_entropy(hidden, targets, head, dtype=dtype)[0]
 
 
-LOSSES = {"naive": naive_cross_entropy, "chunked": chunked}
+def torchs(hidden: torch.Tensor, targets: torch.Tensor, head: Head, dtype: torch.dtype) -> torch.Tensor:
+    """Return the summed loss from torch's own chunks."""
+    return nn.functional.linear_cross_entropy(
+        hidden.to(dtype), head.weight[: head.num_ids].to(dtype), targets, reduction="sum",
+        options=nn.LinearCrossEntropyOptions(),
+    )  # fmt: skip
+
+
+def cut(hidden: torch.Tensor, targets: torch.Tensor, head: Head, dtype: torch.dtype) -> torch.Tensor:
+    """Return the summed loss of cut-cross-entropy without its kernel."""
+    from cut_cross_entropy import linear_cross_entropy
+
+    weight = head.weight[: head.num_ids].to(dtype)
+    return linear_cross_entropy(hidden.to(dtype), weight, targets, impl="torch_compile", reduction="sum")
+
+
+LOSSES = {"naive": naive_cross_entropy, "lingraft": chunked, "torch": torchs} | (
+    {"cce": cut} if importlib.util.find_spec("cut_cross_entropy") else {}
+)
 
 
 def peak_memory() -> int:
@@ -75,21 +96,22 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     print(f"{options.positions} positions, {options.ids} ids, width {options.width}, {options.threads} threads")
-    print(f"{'':6} {'naive s':>9} {'chunked s':>10} {'ratio':>6} {'naive MiB':>10} {'chunked MiB':>12} {'ratio':>6}")
+    print("| type | loss | seconds | ratio | MiB | ratio | nats |\n| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     context = multiprocessing.get_context("spawn")
     for dtype_name in DTYPES:
-        found = {}
+        first = None
         for loss_name in LOSSES:
             results = context.Queue()
             process = context.Process(target=measure, args=(loss_name, dtype_name, options, results))
             process.start()
-            found[loss_name] = results.get()
+            seconds, peak, loss = results.get()
             process.join()
-        (slow, large, one), (fast, small, other) = found["naive"], found["chunked"]
-        print(
-            f"{dtype_name:6} {slow:9.2f} {fast:10.2f} {fast / slow:6.2f} {large / 2**20:10.0f} {small / 2**20:12.0f} "
-            f"{small / large:6.2f}   (losses {one:.5f} and {other:.5f} nats)"
-        )
+            first = first or (seconds, peak)
+            print(
+                f"| {dtype_name} | {loss_name} | {seconds:.2f} | {seconds / first[0]:.2f} | {peak / 2**20:,.0f} "
+                f"| {peak / first[1]:.2f} | {loss:.5f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

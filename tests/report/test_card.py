@@ -101,3 +101,17 @@ def test_what_the_base_states_is_read_from_the_run(finished_run: Path, tmp_path:
     marker = {"inputs": "x", "record": {"name": "b", "license": "gemma"}}
     (folder / "steps" / "base.json").write_text(json.dumps(marker), encoding="utf-8")
     assert "| HuggingFaceTB/SmolLM2-135M | base model | gemma |" in model_card(folder)
+
+
+def test_the_card_says_how_text_was_normalised(finished_run: Path) -> None:
+    """As by default nothing is, nothing is said; otherwise a prompt in another form has other tokens."""
+    run = Run(finished_run)
+    assert "Unicode's form C" not in model_card(finished_run)
+    changed = {name: corpus.model_copy(update={"normalise": "nfc"}) for name, corpus in run.recipe.corpora.items()}
+    changed["eu"] = changed["eu"].model_copy(update={"strip_bidi": True})
+    recipe = run.recipe.model_copy(update={"corpora": changed})
+    (finished_run / "recipe.yaml").write_text(dump_recipe(recipe), encoding="utf-8")
+    section = model_card(finished_run).split("## Corpora")[1].split("## Licences")[0]
+    said = " before anything was learned from it or measured on it; give the model text in that form too"
+    assert f"Text of {', '.join(changed)} was put into Unicode's form C (NFC){said}" in section
+    assert f"Text of eu had its direction marks taken out (bidi controls){said}" in section

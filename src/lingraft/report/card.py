@@ -282,7 +282,23 @@ def _corpora(record: RunRecord, recipe: Recipe) -> str:
         paths = ", ".join(_last_part(path) for path in corpus.paths)
         numbers = [f"{n:,}" if isinstance(n, int) else "not recorded" for n in counts]
         rows.append((name, language_name(recipe.language_of(name)), paths, *numbers))
-    return markdown_table(("corpus", "language", "read from", "documents", "words", "bytes"), rows)
+    table = markdown_table(("corpus", "language", "read from", "documents", "words", "bytes"), rows)
+    return "\n\n".join([table, *_changed_text(recipe)])
+
+
+def _changed_text(recipe: Recipe) -> Iterator[str]:
+    """Say which corpora were normalised: what the model is given should be as well."""
+    composed = [name for name, corpus in recipe.corpora.items() if corpus.normalise == "nfc"]
+    stripped = [name for name, corpus in recipe.corpora.items() if corpus.strip_bidi]
+    for names, done in (
+        (composed, "was put into Unicode's form C (NFC)"),
+        (stripped, "had its direction marks taken out (bidi controls)"),
+    ):
+        if names:
+            yield (
+                f"Text of {', '.join(map(markdown_text, names))} {done} before anything was learned from it or "
+                "measured on it; give the model text in that form too, unless its tokenizer sees to that."
+            )
 
 
 def _licences(record: RunRecord, recipe: Recipe) -> str:

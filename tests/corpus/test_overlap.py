@@ -8,6 +8,7 @@ import pytest
 from lingraft.corpus import Document, Overlap
 from lingraft.corpus import overlap as overlap_module
 from lingraft.corpus.overlap import read_items
+from lingraft.corpus.streams import MAX_LINE_BYTES
 from lingraft.errors import CorpusError
 
 
@@ -118,3 +119,19 @@ def test_a_bad_line_of_items_is_named(tmp_path):
     path.write_text('{"a": "b"}\n{\n')
     with pytest.raises(CorpusError, match=r"items\.jsonl:2: byte 11: not a line of items"):
         list(read_items(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("i.jsonl", b'{"q": "a"}\n{"q": "\\ud83d"}\n', r"i\.jsonl:2: byte 11: not a line of items: .*surrogates"),
+        ("i.jsonl", b"[" * 100_000 + b"\n", r"i\.jsonl:1: byte 0: not a line of items: .*recursion"),
+        ("i.txt", b"a" * (MAX_LINE_BYTES + 1), r"i\.txt:1: byte 0: not a line of items: longer than 16777216 bytes"),
+        ("i.parquet", b"PAR1", r"i\.parquet: items are read from \.txt or \.jsonl, not from a table"),
+    ],
+)
+def test_items_that_cannot_be_looked_for_are_refused(tmp_path, name, content, message):
+    """Cut at the limit, an item would be looked for in part, and never be found."""
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(CorpusError, match=message):
+        list(read_items(tmp_path / name))

@@ -366,6 +366,28 @@ def test_parquet_strings_that_are_not_utf8_are_repaired_with_replace(tmp_path):
         read(path)
 
 
+@pytest.mark.parametrize("names", [["text", "text", "id"], ["text", "id", "id"]])
+def test_two_parquet_columns_of_one_name_are_refused(tmp_path, names):
+    table = pyarrow.Table.from_arrays([pyarrow.array(["a"]), pyarrow.array(["b"]), pyarrow.array(["c"])], names=names)
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(CorpusError, match=r"corpora\.eu\.text: .*a\.parquet: 2 columns are called '(text|id)'"):
+        read(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize(
+    "ids", [pyarrow.array([2**62], type=pyarrow.timestamp("us")), pyarrow.array([b"\xff"]), pyarrow.array([1.5])]
+)
+def test_a_parquet_id_that_is_neither_text_nor_a_whole_number_is_none(tmp_path, ids):
+    """The time lies beyond what Python's calendar holds."""
+    path = write_table(tmp_path / "a.parquet", {"id": ids, "text": pyarrow.array(["a"])})
+    assert read(path) == [Document("a", "eu", "a:1")]
+
+
+def test_a_file_that_is_gone_since_it_was_found_is_told(tmp_path):
+    with pytest.raises(CorpusError, match=r"gone\.txt: cannot be read: .*No such file"):
+        read(tmp_path / "gone.txt")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["jsonl", "txt"])
 def test_a_line_of_two_gigabytes_fails_in_bounded_memory(tmp_path, kind):

@@ -1,10 +1,12 @@
 """From paths to files: what is found, what is passed over and why, and what is found twice."""
 
+import json
+import os
 from pathlib import Path
 
 import pytest
 
-from lingraft.corpus import find_files
+from lingraft.corpus import Preparation, find_files, find_place, prepare_corpus
 from lingraft.corpus.sources import find_sources
 from lingraft.errors import CorpusError
 
@@ -96,3 +98,19 @@ def test_recursive_globs_pass_over_hidden_folders(tree):
     assert find_files([f"{tree}/**/*.parquet"], "x") == [Path(tree, "sub", "c.parquet")]
     with pytest.raises(CorpusError, match="leads to no"):
         find_files([f"{tree}/**/d.txt"], "x")
+
+
+def test_a_name_that_is_no_text_is_refused_where_it_is_read_and_listed_where_it_is_not(tmp_path):
+    """On Linux a name is bytes; ids and reports are UTF-8."""
+    (tmp_path / "a.txt").write_text("Kaixo.")
+    try:
+        (tmp_path / os.fsdecode(b"odd\xff.csv")).touch()
+    except OSError:
+        pytest.skip("this file system takes no such names")
+    place = find_place([str(tmp_path)], "corpora.eu")
+    prepare_corpus("eu", tmp_path / "out", place, Preparation(validation=0))
+    report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
+    assert report["ignored"] == [{"file": "odd\\udcff.csv", "why": "not of a kind that can be read, by its name"}]
+    (tmp_path / os.fsdecode(b"odd\xff.txt")).touch()
+    with pytest.raises(CorpusError, match=r"corpora\.eu\.path: the name of the file b'.*odd\\xff\.txt' is not UTF-8"):
+        find_place([str(tmp_path)], "corpora.eu")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lingraft.corpus.characters import hash_rows
 from lingraft.corpus.document import Document, escape
-from lingraft.corpus.streams import read_lines
+from lingraft.corpus.streams import MAX_LINE_BYTES, read_lines
 from lingraft.errors import CorpusError
 
 __all__ = ["Overlap", "Watched", "read_items"]
@@ -172,16 +172,22 @@ def read_items(path: Path) -> Iterator[Document]:
     """Yield the evaluation items of a file: a line of text, or all texts in a line of JSON, whatever they are called.
 
     Raises:
-        CorpusError: the file cannot be read, or a line of JSON is none.
+        CorpusError: the file cannot be read or is a table, a line is too long or no text, or one of JSON is none.
     """
+    if path.suffix == ".parquet":
+        raise CorpusError(f"{path}: items are read from .txt or .jsonl, not from a table")
     for line in read_lines(path):
         if not line.content.strip():
             continue
+        problem = f"{path}:{line.number}: byte {line.byte}: not a line of items"
+        if line.too_long:
+            raise CorpusError(f"{problem}: longer than {MAX_LINE_BYTES} bytes")
         try:
             content = line.content.decode()
             text = "\n".join(_texts_in(json.loads(content))) if ".jsonl" in path.suffixes[-2:] else content
+            text.encode()
         except (ValueError, RecursionError) as error:
-            raise CorpusError(f"{path}:{line.number}: byte {line.byte}: not a line of items: {error}") from error
+            raise CorpusError(f"{problem}: {error}") from error
         yield Document(text, path.name, f"{path.name}:{line.number}")
 
 

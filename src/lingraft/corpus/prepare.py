@@ -263,10 +263,15 @@ def _describe(sides: dict[str, Side], rejects: Rejects, place: Place, preparatio
         **rejects.as_json(),
         "sources": [*map(_describe_file, sources.files), *({"dataset": name.label} for name in place.datasets)],
         "ignored_files": len(sources.ignored),
-        "ignored": [{"file": path.name, "why": why} for path, why in sources.ignored[:_IGNORED_SHOWN]],
+        "ignored": [{"file": _writable(path.name), "why": why} for path, why in sources.ignored[:_IGNORED_SHOWN]],
         "copies": [{"file": path.name, "same_as": first.name} for path, first in sources.copies],
     }
     return told | {"warnings": list(_warnings(told, preparation))}
+
+
+def _writable(name: str) -> str:
+    """Return the name of a file that is passed over, whose bytes need not be text."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def _describe_file(path: Path) -> dict[str, Any]:

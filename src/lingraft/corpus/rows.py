@@ -31,6 +31,7 @@ _PARQUET_BATCH = 1000
 _PARQUET_BYTES = 2**26
 _PARQUET_BUFFER = 2**20
 _TEXT_TYPES = ("string", "large_string", "string_view", "null")
+_NUMBER_TYPES = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 _NOT_UTF8 = "not UTF-8"
 _CUT_OFF = "cut off at the end of the file"
 
@@ -46,8 +47,15 @@ def is_json_lines(path: Path) -> bool:
 
 
 def has_text(path: Path, bad: BadValues) -> bool:
-    """Return whether a file has any byte; one that has none is counted."""
-    size = path.stat().st_size
+    """Return whether a file has any byte; one that has none is counted.
+
+    Raises:
+        CorpusError: it is not there any more.
+    """
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise CorpusError(f"{path}: cannot be read: {error}") from error
     bad.rejects.note("empty files", int(size == 0))
     return size > 0
 
@@ -198,10 +206,10 @@ def _parquet_rows(path: Path, fields: Sequence[str], option: str) -> Iterator[Ma
 
 
 def _columns(schema: Any, fields: Sequence[str], problem: str) -> list[str]:
-    """Return the columns to read.
+    """Return the columns to read; an ``id`` of times or decimals is none, and need not be a value that Python has.
 
     Raises:
-        CorpusError: there is no such column, or it is of numbers, lists or structs.
+        CorpusError: there is no such column, or more than one, or it is of numbers, lists or structs.
     """
     names = schema.names
     for field in fields:
@@ -209,10 +217,20 @@ def _columns(schema: Any, fields: Sequence[str], problem: str) -> list[str]:
             known = ", ".join(map(escape, names))
             nested = "; the text must be a column, not a part of one" if field.partition(".")[0] in names else ""
             raise CorpusError(f"{problem} has no column {field!r}{nearest(field, names)} (columns: {known}){nested}")
-        kind = schema.field(field).type
-        if str(getattr(kind, "value_type", kind) if str(kind).startswith("dictionary") else kind) not in _TEXT_TYPES:
-            raise CorpusError(f"{problem}: column {field!r} is of type {kind}, not text")
-    return [name for name in dict.fromkeys((*fields, "id")) if name in names]
+    has_id = "id" in names and (names.count("id") > 1 or _is_of_type(schema, "id", (*_TEXT_TYPES, *_NUMBER_TYPES)))
+    wanted = [*fields, *(["id"] if has_id and "id" not in fields else [])]
+    for name in wanted:
+        if names.count(name) > 1:
+            raise CorpusError(f"{problem}: {names.count(name)} columns are called {name!r}; which is meant")
+    for field in fields:
+        if not _is_of_type(schema, field, _TEXT_TYPES):
+            raise CorpusError(f"{problem}: column {field!r} is of type {schema.field(field).type}, not text")
+    return wanted
+
+
+def _is_of_type(schema: Any, name: str, types: Sequence[str]) -> bool:
+    kind = schema.field(name).type
+    return str(getattr(kind, "value_type", kind) if str(kind).startswith("dictionary") else kind) in types
 
 
 def _batch_rows(metadata: Any) -> int:

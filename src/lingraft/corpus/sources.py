@@ -52,8 +52,8 @@ def find_sources(paths: Sequence[str], where: str) -> Sources:
         where: the recipe path that named them, such as ``corpora.eu.path``, for messages.
 
     Raises:
-        CorpusError: a path leads to no such file, or to a link that leads nowhere; the message names ``where``, the
-            path and the nearest name there is.
+        CorpusError: a path leads to no such file, to a link that leads nowhere, or to a name that is not UTF-8; the
+            message names ``where``, the path and the nearest name there is.
     """
     found: dict[Path, Path] = {}
     ignored: dict[Path, str] = {}
@@ -72,6 +72,8 @@ def _is_wanted(match: tuple[Path, str], ignored: dict[Path, str], where: str) ->
     path, reason = match
     if not reason and path.is_symlink() and not path.exists():
         raise CorpusError(f"{where}: {str(path)!r} is a link that leads nowhere ({os.readlink(path)})")
+    if not reason and not _is_unicode(path.name):
+        raise CorpusError(f"{where}: the name of the file {os.fsencode(path)!r} is not UTF-8; rename it")
     if reason:
         ignored[path] = reason
     return not reason
@@ -138,6 +140,11 @@ def _without_copies(files: list[Path]) -> tuple[list[Path], list[tuple[Path, Pat
             if original is not path:
                 copies[path] = original
     return [path for path in files if path not in copies], sorted(copies.items())
+
+
+def _is_unicode(name: str) -> bool:
+    """Return whether a name, as the system gives it, can be written: its bytes need not be text."""
+    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def _nearest_existing(path: Path) -> str:

@@ -6,9 +6,12 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
 
 from lingraft import Run, adapt
-from lingraft.errors import CheckpointError, InterruptedRunError, RecipeError, RunFolderError
+from lingraft.errors import CheckpointError, InterruptedRunError, RecipeError, RunFolderError, TrainingError
+from lingraft.pipeline import adapt as pipeline_adapt
+from lingraft.pipeline import training
 from lingraft.pipeline.progress import Silent
 from lingraft.recipe import Recipe
 from lingraft.recipe_file import load_recipe
@@ -182,6 +185,26 @@ def test_what_a_stage_that_is_done_was_made_with_cannot_change(stopped, tmp_path
     recipe, folder = copied(stopped, tmp_path, "stages.0.batch.micro_batch=2")
     with pytest.raises(RunFolderError, match=r"stages\.0\.batch\.micro_batch: 4 → 2$"):
         adapt(recipe, folder, accept_changed=["memory"])
+
+
+@pytest.mark.parametrize("where", ["stage 'second'", "before or after training"])
+def test_a_device_without_memory_is_told_with_the_flag_wherever_it_happens(
+    stopped, tmp_path, monkeypatch, where: str
+) -> None:
+    """A stage that runs out of it keeps its checkpoint."""
+
+    def failing(*_given, **_more):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate much")
+
+    monkeypatch.setattr(
+        *((training, "train_stage") if where.startswith("stage") else (pipeline_adapt, "prepare_base")), failing
+    )
+    recipe, folder = copied(stopped, tmp_path)
+    with pytest.raises(
+        TrainingError, match=rf"^{where}: .*\(CUDA out of memory.*micro_batch \(now 4\).*--accept-changed mem"
+    ):
+        adapt(recipe, folder)
+    assert any((folder / "stages" / "2-second" / "checkpoints").glob("step-*"))
 
 
 def test_a_stage_that_is_left_out_is_refused_and_nothing_breaks(stopped, tmp_path) -> None:

@@ -102,5 +102,5 @@ def test_memory_that_is_freed_and_taken_again_is_not_mapped_again() -> None:
 
 def test_a_device_without_memory_names_what_can_be_changed_and_the_flag() -> None:
     message = r"stage 'all': .*\(CUDA out of memory\).*micro_batch \(now 4\).*--accept-changed memory"
-    with pytest.raises(TrainingError, match=message), naming_memory("all", 4):
+    with pytest.raises(TrainingError, match=message), naming_memory("stage 'all'", 4):
         raise torch.OutOfMemoryError("CUDA out of memory\nand more")

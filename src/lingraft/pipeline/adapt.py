@@ -41,6 +41,7 @@ from lingraft.pipeline.training import (
 from lingraft.recipe import Interpolation, Recipe
 from lingraft.report import model_card, write_report
 from lingraft.run import Run, write_file
+from lingraft.training.acceleration import naming_memory
 from lingraft.training.distributed import joined_ranks, world_size
 from lingraft.vocabulary import VocabularyExpansion
 
@@ -107,7 +108,8 @@ def adapt(
             make_plan(recipe)
             with Run(folder) as run, Stopper() as stopper:
                 run.adopt(recipe, accept_changed)
-                with tracked(run, recipe, teller.note):
+                elsewhere = naming_memory("before or after training", recipe.stages[0].batch.micro_batch)
+                with tracked(run, recipe, teller.note), elsewhere:
                     for name in _steps(run, recipe, stopper, teller, leader):
                         stopper.check(f"step {name!r}")
                         if name == until:

@@ -38,7 +38,7 @@ def follow(recipe: Recipe, ranks: Ranks) -> None:
     with Stopper() as stopper:
         while "end" not in (order := ranks.tell()):
             stage = recipe.stages[order["index"]]
-            with naming_memory(stage.name, stage.batch.micro_batch):
+            with naming_memory(f"stage {stage.name!r}", stage.batch.micro_batch):
                 _Follower(recipe, order, ranks, stopper).train()
     if failure := order["end"]:
         raise error_of(failure[0], f"rank 0: {failure[1]}")

@@ -119,7 +119,7 @@ class StageRunner:
 
     def _watched(self, index: int) -> dict[str, Any]:
         stage = self.recipe.stages[index]
-        with self._watch.during(), naming_memory(stage.name, stage.batch.micro_batch):
+        with self._watch.during(), naming_memory(f"stage {stage.name!r}", stage.batch.micro_batch):
             return self._train(index)
 
     def _start(self, index: int) -> Path:

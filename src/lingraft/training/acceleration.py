@@ -57,8 +57,12 @@ def uncompiled() -> Iterator[None]:
 
 
 @contextmanager
-def naming_memory(stage: str, micro_batch: int) -> Iterator[None]:
-    """Say inside what can be changed in a stage where a device has run out of memory.
+def naming_memory(where: str, micro_batch: int) -> Iterator[None]:
+    """Say what can be changed where a device runs out of memory inside.
+
+    Args:
+        where: what is being done, as in ``stage 'all'``.
+        micro_batch: what the stage that trains, or is tried out, says.
 
     Raises:
         TrainingError: a device ran out of memory inside; it names the options, and how a run goes on with them.
@@ -67,9 +71,9 @@ def naming_memory(stage: str, micro_batch: int) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise TrainingError(
-            f"stage {stage!r}: the device has run out of memory ({str(error).splitlines()[0][:200]}); the last "
-            f"checkpoint is sound, and the run goes on from it with a smaller batch.micro_batch (now {micro_batch}), "
-            "with batch.checkpoint_activations or with a smaller measure.batch_size, and --accept-changed memory"
+            f"{where}: the device has run out of memory ({str(error).splitlines()[0][:200]}); what was saved is sound, "
+            f"and the run goes on from it with a smaller batch.micro_batch (now {micro_batch}), with "
+            "batch.checkpoint_activations or with a smaller measure.batch_size, and --accept-changed memory"
         ) from error
 
 

@@ -190,7 +190,7 @@ _MEANINGS = {
     "stages.N.alarms.bad_steps": "So many steps in a row that are not finite stop the stage.",
     "stages.N.ema": "Averaging of the weights, if any.",
     "stages.N.guards": "Guards against forgetting by name, with their options, as `{name: l2_start, strength: 0.01}`.",
-    "stages.N.checkpoint_every": "Distance between checkpoints.",
+    "stages.N.checkpoint_every": "Distance between checkpoints; a run that was begun may change it.",
     "stages.N.saves_beside": "Whether training goes on while a checkpoint is written from a copy; one process only.",
     "stages.N.mix.schedule": "Name of a mix schedule.",
     "stages.N.mix.options": "Its options; written beside `schedule`.",
@@ -205,7 +205,8 @@ _MEANINGS = {
     "stages.N.lr.floor": "Rate at the end of the stage, as a share of the peak.",
     "stages.N.batch.tokens": "Tokens per optimiser step; a multiple of `sequence_length`.",
     "stages.N.batch.sequence_length": "Tokens per sequence.",
-    "stages.N.batch.micro_batch": "Sequences per forward pass; changes memory and time, not what is learned.",
+    "stages.N.batch.micro_batch": "Sequences per forward pass; changes memory and time, not what is learned. A run goes on with another one after "
+    "`--accept-changed memory`.",
     "stages.N.batch.checkpoint_activations": "Activations are made again in the backward pass: less memory, more time.",
     "stages.N.batch.isolate": (
         "Whether documents of one sequence are kept from seeing each other. Off, because it needs an explicit mask "

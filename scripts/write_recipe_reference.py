@@ -205,8 +205,8 @@ _MEANINGS = {
     "stages.N.lr.floor": "Rate at the end of the stage, as a share of the peak.",
     "stages.N.batch.tokens": "Tokens per optimiser step; a multiple of `sequence_length`.",
     "stages.N.batch.sequence_length": "Tokens per sequence.",
-    "stages.N.batch.micro_batch": "Sequences per forward pass; changes memory and time, not what is learned. A run goes on with another one after "
-    "`--accept-changed memory`.",
+    "stages.N.batch.micro_batch": "Sequences per forward pass; changes memory and time, not what is learned. "
+    "A run goes on with another one after `--accept-changed memory`.",
     "stages.N.batch.checkpoint_activations": "Activations are made again in the backward pass: less memory, more time.",
     "stages.N.batch.isolate": (
         "Whether documents of one sequence are kept from seeing each other. Off, because it needs an explicit mask "

@@ -86,7 +86,7 @@ def test_a_sweep_ends_in_one_page_and_tells_of_failures_by_its_exit_status(swept
     assert (said.code, said.err) == (1, ""), said
     assert "failed: RuntimeError: the [tensor] is␛[31m too hot" in said.out
     assert "Ship “" in said.out or "Ship none" in said.out
-    assert "One training run: item uncertainty only." in said.out.replace("\n", " ")
+    assert "One training run per arm: item uncertainty only." in said.out.replace("\n", " ")
     assert f"comparison: {folder / 'comparison.html'}" in said.out
     told = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
     assert [arm["arm"] for arm in told["arms"]] == ["pure", "mixed"]

@@ -187,9 +187,9 @@ def test_a_sure_recommendation(write: Write) -> None:
     assert words.reasons[0].endswith("): better.")
     assert words.reasons[1].startswith("English (en): “better” needs 1.015 bits")
     assert words.reasons[1].endswith("): worse. +0.050 (5 %) would have been allowed.")
-    assert words.caveat.startswith("One training run: item uncertainty only.")
+    assert words.caveat.startswith("One training run per arm: item uncertainty only.")
     told = "\n".join(words.reasons)
-    assert "Clearly worse for Basque (eu) than “better”: “plain”, by 0.1" in told
+    assert "Worse for Basque (eu) than “better”, told apart: “plain”, by 0.1" in told
     assert "“greedy” is not to be shipped: English (en) text costs +0.29" in told
 
 
@@ -204,7 +204,10 @@ def test_a_tie_is_said(write: Write, tmp_path: Path) -> None:
     assert "costs English (en) least" in told
     assert found.verdict.tied
     page = write_comparison(found, tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "by which the arm is chosen, there are 1 (and one of English (en), by itself), of the others 1." in page
+    assert (
+        "for the 1 by which the arm is chosen (and one of English (en), by itself), which are marked, and for the 1 others."
+        in page
+    )
 
 
 def test_a_limit_that_an_interval_lies_across_is_said(write: Write) -> None:
@@ -355,7 +358,7 @@ def test_what_the_choice_rests_on_is_told_apart_alike_in_words_and_in_the_tables
     others = [one for one in found.matches if not one.is_decisive]
     assert [one.adjusted for one in others] == list(holm([one.p for one in others]))
     page = Outline(write_comparison(found, tmp_path / "page.html").read_text(encoding="utf-8"))
-    assert f"by which the arm is chosen, there are 2, of the others {len(others)}." in page.text
+    assert f"for the 2 by which the arm is chosen, which are marked, and for the {len(others)} others." in page.text
 
 
 def test_the_chart_has_a_point_for_each_arm_with_intervals_both_ways(write: Write) -> None:

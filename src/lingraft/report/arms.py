@@ -6,10 +6,11 @@ from lingraft.measure.comparison import Level, Quantity
 from lingraft.measure.paired import Estimate
 from lingraft.measure.verdict import Standing, Verdict, bits_of
 from lingraft.recipe import Recipe
-from lingraft.report.blocks import table
-from lingraft.report.contenders import Experiment
+from lingraft.report.blocks import definitions, table
+from lingraft.report.contenders import Contender, Experiment
 from lingraft.report.escaping import Html, element, isolated, join
 from lingraft.report.recommendation import difference_in_words, in_words
+from lingraft.report.rows import first_at, language_name
 
 __all__ = ["arms_table", "option_in_words", "settings_table"]
 
@@ -27,12 +28,12 @@ def arms_table(verdict: Verdict, experiment: Experiment, failed: Sequence[str]) 
         "verdict",
         *(f"{in_words(one)} ({'fewer' if one.is_bits else 'more'} are better)" for one in shown),
     ]
-    rows = [["base model", "", *_base_cells(verdict, shown)]]
+    rows = [["base model", "–", *_base_cells(verdict, shown)]]
     rows += [_row(verdict, experiment, standing, shown) for standing in verdict.standings]
     rows += [[name, "failed", *["–"] * len(shown)] for name in failed]
     chosen = [number for number, one in enumerate(verdict.standings, start=1) if one.arm == verdict.chosen]
     caption = "Base model and arms; under each number its change from the base model, with a 95 % interval"
-    return table(caption, columns, rows, "arms", whole=True, chosen=chosen)
+    return table(caption, columns, rows, "arms cards", whole=True, chosen=chosen)
 
 
 def _base_cells(verdict: Verdict, shown: Sequence[Quantity]) -> list[str]:
@@ -80,7 +81,7 @@ def _became(verdict: Verdict, standing: Standing) -> str:
         return "tied with the recommended"
     if beaten := verdict.dominated_by(standing.arm):
         return f"{beaten} gains more and costs less"
-    return "gains clearly less" if any(one.second == standing.arm and one.is_told for one in verdict.gains) else ""
+    return "gains less, told apart" if any(one.second == standing.arm and one.is_told for one in verdict.gains) else ""
 
 
 def settings_table(experiment: Experiment) -> Html:
@@ -91,7 +92,28 @@ def settings_table(experiment: Experiment) -> Html:
     caption = "Options of the recipe in which the arms differ; a dash: not set"
     shown = table(caption, ("option", *names), rows, whole=True) if rows else ""
     notes = experiment.notes
-    return join(shown, element("ul", (element("li", note) for note in notes), class_="notes") if notes else "")
+    told = element("ul", (element("li", note) for note in notes), class_="notes") if notes else ""
+    return join(definitions(_shared(experiment)), shown, told)
+
+
+def _shared(experiment: Experiment) -> dict[str, str]:
+    """Return what to know of the training of all arms; what is not the same is left to the table of options."""
+    runs = [run for runs in experiment.runs.values() for run in runs]
+    facts = [_facts(experiment, run) for run in runs]
+    return {name: value for name, value in facts[0].items() if all(other.get(name) == value for other in facts)}
+
+
+def _facts(experiment: Experiment, run: Contender) -> dict[str, str]:
+    recipe, found = run.recipe, {"base model": run.recipe.base_model.rstrip("/").rsplit("/", 1)[-1]}
+    for stage in recipe.stages:
+        rate = f", rate {stage.lr.peak:g}" if stage.lr.peak is not None else ""
+        trains = ", ".join(word.replace("_", " ") for word in stage.trains)
+        found[f"stage {stage.name}"] = f"{stage.tokens:,} tokens{rate}, trains {trains}"
+    for language in (experiment.target, experiment.source):
+        row = first_at(run.record.rows, "base", "bits_per_byte", language)
+        if row is not None and row.count:
+            found[f"held-out text, {language_name(language)}"] = f"{row.count:,} documents"
+    return found
 
 
 def _option(path: str, recipe: Recipe) -> Html:

@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 
-_NUMBER = re.compile(r"(?:< )?[+−–]?\d[\d.,]*(?: %| \*| \[.*\])?$")
+_NUMBER = re.compile(r"(?:< )?[+−–]?\d[\d.,]*(?: %| \[.*\])?$")
 
 
 class Figures:
@@ -89,27 +89,30 @@ def table(
         caption: what it shows.
         columns: heads of the columns.
         rows: cells as text, or as markup that was made here.
-        class_: how it is to look.
+        class_: how it is to look; with ``cards`` in it, a row is a card on a narrow screen, cells behind their columns'
+            names.
         whole: show all rows, however many, so that it scrolls sideways only.
         chosen: the numbers of rows that are to stand out, counted from 0.
     """
     head = element("thead", element("tr", (element("th", column, scope="col") for column in columns)))
-    body = element("tbody", (_table_row(row, is_chosen=number in chosen) for number, row in enumerate(rows)))
+    names = columns if "cards" in (class_ or "").split() else ()
+    body = element("tbody", (_table_row(row, names, is_chosen=number in chosen) for number, row in enumerate(rows)))
     made = element("table", element("caption", caption), head, body, class_=class_)
     shape = "scroll whole" if whole else "scroll"
     return element("div", made, class_=shape, role="region", tabindex="0", aria_label=f"Table: {caption}")
 
 
-def _table_row(cells: Sequence[str], *, is_chosen: bool) -> Html:
+def _table_row(cells: Sequence[str], names: Sequence[str], *, is_chosen: bool) -> Html:
     first = element("th", cells[0] if isinstance(cells[0], Html) else isolated(cells[0]), scope="row")
-    return element("tr", first, (_cell(cell) for cell in cells[1:]), class_="chosen" if is_chosen else None)
+    rest = (_cell(cell, names[place] if names else None) for place, cell in enumerate(cells[1:], start=1))
+    return element("tr", first, rest, class_="chosen" if is_chosen else None)
 
 
-def _cell(text: str) -> Html:
+def _cell(text: str, name: str | None) -> Html:
     """A number stays on one line with its interval; words may break."""
     if isinstance(text, Html):
-        return element("td", text)
-    return element("td", isolated(text), class_="number" if _NUMBER.match(text) else None)
+        return element("td", text, data_name=name)
+    return element("td", isolated(text), class_="number" if _NUMBER.match(text) else None, data_name=name)
 
 
 def definitions(pairs: Mapping[str, Any]) -> Html:

@@ -48,12 +48,12 @@ _TITLES = {
     "differences": "Differences",
     "seeds": "Seeds",
     "not-compared": "Not compared",
-    "settings": "What they do otherwise",
+    "settings": "What the arms share, and what sets them apart",
     "reading": "How to read this",
 }
 _KINDS = {
     "sure": ("use", "Recommended"),
-    "unsure": ("unsure", "Recommended, not surely"),
+    "unsure": ("unsure", "Recommended, with doubts"),
     "none": ("do-not-use", "None"),
 }
 
@@ -107,12 +107,13 @@ def compare_runs(
     return Comparison(experiment, reference, found, refused, verdict, words, dict(failed or {}))
 
 
-def write_comparison(comparison: Comparison, to: Path, *, title: str = "Comparison") -> Path:
-    """Write the page, self-contained as a run's report is, and return its path."""
+def write_comparison(comparison: Comparison, to: Path, *, title: str | None = None) -> Path:
+    """Write the page, self-contained as a run's report is, and return its path; without a title it counts the arms."""
     figures = Figures()
     parts = comparison_sections(comparison, figures)
     base = next(iter(comparison.experiment.runs.values()))[0].recipe.base_model.rstrip("/").rsplit("/", 1)[-1]
     count = len(comparison.experiment.arms) + len(comparison.failed)
+    title = title or f"{count} arms compared"
     way = (
         f": {count} ways of teaching it {language_name(comparison.experiment.target)} without losing "
         f"{language_name(comparison.experiment.source)}"
@@ -120,7 +121,7 @@ def write_comparison(comparison: Comparison, to: Path, *, title: str = "Comparis
     header = join(element("h1", isolated(title)), element("p", isolated(base, "b"), way, class_="subtitle"))
     contents = element("ul", (element("li", element("a", one.title, href=f"#{one.identifier}")) for one in parts))
     sections = join(section(*part) for part in parts)
-    write_file(to, compose_page(Content(f"lingraft comparison: {title}", header, contents, sections, figures)))
+    write_file(to, compose_page(Content(f"lingraft: {title}", header, contents, sections, figures)))
     return to
 
 
@@ -198,7 +199,11 @@ def _trade(verdict: Verdict, figures: Figures) -> Html:
 
 def _differences(comparison: Comparison) -> Html:
     references = dict.fromkeys(one.first for one in comparison.matches)
-    told = element("p", f"p by Holm's rule is corrected for many differences at once: {_families(comparison)}.")
+    told = element(
+        "p",
+        f"p by Holm's rule is corrected for looking at many differences at once: {_families(comparison)}. Every number "
+        "is rounded by itself, so that differences may be off by one in the last place.",
+    )
     return (
         join(told, (_difference_table(comparison, reference) for reference in references)) if references else Html("")
     )
@@ -209,7 +214,7 @@ def _families(comparison: Comparison) -> str:
     verdict, others = comparison.verdict, sum(not one.is_decisive for one in comparison.matches)
     alone = f" (and one of {language_name(verdict.source)}, by itself)" if verdict.losses else ""
     gains = len(verdict.gains)
-    return f"of those with a star, by which the arm is chosen, there are {gains}{alone}, of the others {others}"
+    return f"for the {gains} by which the arm is chosen{alone}, which are marked, and for the {others} others"
 
 
 def _difference_table(comparison: Comparison, reference: str) -> Html:
@@ -221,15 +226,15 @@ def _difference_table(comparison: Comparison, reference: str) -> Html:
             difference_in_words(one.difference),
             told_in_words(one),
             p_in_words(one.p),
-            f"{p_in_words(one.adjusted)}{' *' if one.is_decisive else ''}",
+            join(p_in_words(one.adjusted), element("small", "decides the choice") if one.is_decisive else ""),
             detectable_in_words(one),
             f"{one.difference.items:,}",
         )
         for one in comparison.matches
         if one.first == reference
     ]
-    which = " (recommended)" if reference == comparison.verdict.chosen else ""
-    return table(f"Against {reference}{which}, on the same items", columns, rows, whole=True)
+    which = "recommended" if reference == comparison.verdict.chosen else "the first given"
+    return table(f"Against {reference} ({which}), on the same items", columns, rows, "cards", whole=True)
 
 
 def _seeds(comparison: Comparison) -> Html:
@@ -276,15 +281,18 @@ def _reading(comparison: Comparison) -> Html:
     dearer, lower = format_share(limits.source_rise), format_share(limits.probe_drop)
     here = f" ({signed(allowed)} bits per byte)" if allowed is not None else ""
     told = {
-        "Arms": f"""An arm is one recipe. Each trained the same base model to write {target}; they differ in nothing but
-            the options under “{_TITLES["settings"]}”. An arm of several runs had several seeds.""",
-        "Bits per byte": """How many bits the model needs for a byte of text that it was not trained on: fewer are
+        "Arms": f"""An arm is one recipe, trained by itself. Each taught the same base model {target}; they differ in
+            nothing but the options under “{_TITLES["settings"]}”. An arm of several runs had several seeds. Where a run
+            keeps averaged weights beside the raw ones, these are an arm of their own, called so.""",
+        "Bits per byte": f"""How many bits the model needs for a byte of text that it was not trained on: fewer are
             better, and models with different tokenizers can be compared. A change of −0.1 is a gain of 0.1. Two
-            languages cannot be held against each other.""",
+            languages cannot be held against each other. Where {source} gets cheaper too, even without any {source} text
+            in the mix, the model has learned the form of the held-out text, as running text after a tuning for
+            dialogue; whether abilities were lost is for probes and tasks to say.""",
         "In-context learning": """Whether the model still learns from examples in its prompt, as the base did: the
             share of right answers, more are better. Probes ask for it without any language: to repeat random tokens
-            that it has just seen, to find the rule by which one of several numbers is chosen (Copain). It can be lost
-            before text gets any dearer.""",
+            that it has just seen (random copy), to find the rule by which one of several numbers is chosen (Copain; who
+            picks any of them is right in a third). It can be lost before bits per byte show anything.""",
         "The rule": f"""Fixed before anything was measured: of the arms with which {source} text costs at most {dearer}
             more than with the base model{here}, and whose score on no probe of in-context learning has clearly fallen
             by more than {lower} of the base's, the one that gains most; where the data do not tell gains apart, the one
@@ -293,9 +301,11 @@ def _reading(comparison: Comparison) -> Html:
         "Told apart": """Both arms answered the same items. Right and wrong answers: McNemar's exact test; else 10,000
             resamples of the differences, documents or passages drawn as wholes, each task by itself. With many
             comparisons some look good by chance: p by Holm's rule is corrected for that, for the differences by which
-            the arm is chosen and for all others, and below 0.05 counts as told apart.""",
+            the arm is chosen and for all others, and below 0.05 counts as told apart. Resampling knows no p under
+            0.0002.""",
         "Would show from": """The smallest true difference that these items show in 8 of 10 tries, in bits per byte or
-            as a share of right answers. A smaller one may be there unseen. Without a number no item differs.""",
+            as a share of right answers, looked at by itself: together with the others it takes a larger one. A smaller
+            one may be there unseen. No number: not one item differs.""",
     }
     return join(element("p", element("strong", f"{name}. "), " ".join(text.split())) for name, text in told.items())
 
@@ -304,9 +314,9 @@ def rules_in_words(experiment: Experiment) -> str:
     """Return which weights are compared, as the recipes state it, and whether they state the same."""
     found = dict.fromkeys(experiment.rules.values())
     if len(found) == 1:
-        return f"Which weights of it was stated beforehand, in all recipes alike: {_WEIGHTS[next(iter(found))]}."
+        return f"Which weights count was stated beforehand, in all recipes alike: {_WEIGHTS[next(iter(found))]}."
     listed = "; ".join(f"{name}: {_WEIGHTS[rule]}" for name, rule in experiment.rules.items())
-    return f"Which weights of it is not stated alike in all recipes, so the arms were not chosen by one rule: {listed}."
+    return f"Which weights count is not stated alike in all recipes, so the arms were not chosen by one rule: {listed}."
 
 
 _WEIGHTS = {

@@ -169,11 +169,14 @@ def _needs(level: Level, change: Estimate) -> str:
 
 
 def _so(improvement: Estimate) -> str:
-    """Return what a change says, where more is better: nothing, so far as the items show, unless 0 is left out."""
+    """Return what a change says, where more is better: nothing, so far as the items show, unless 0 is left out.
+
+    Then what they would have shown stands beside it: few items show little.
+    """
     if improvement.is_nothing:
         return ""
     if not improvement.is_told:
-        return ": no change that the items show"
+        return f": no change that these items show; one of {improvement.detectable:.3f} would show in 8 of 10 tries"
     return ": better" if improvement.value > 0 else ": worse"
 
 
@@ -211,7 +214,7 @@ def _worse(verdict: Verdict) -> Iterator[str]:
     told = [one for one in verdict.gains if one.is_told]
     if told:
         listed = "; ".join(f"{_named(one.second)}, by {with_interval(one.difference)} bits per byte" for one in told)
-        yield f"Clearly worse for {language_name(verdict.target)} than {_named(told[0].first)}: {listed}."
+        yield f"Worse for {language_name(verdict.target)} than {_named(told[0].first)}, told apart: {listed}."
 
 
 def _excluded(verdict: Verdict) -> Iterator[str]:
@@ -248,8 +251,8 @@ def _caveat(arms: Sequence[Arm]) -> str:
     counts = sorted({len(arm.runs) for arm in arms})
     if counts == [1]:
         return (
-            "One training run: item uncertainty only. The intervals say what other texts and questions would have "
-            "given, not what another seed would have; a claim about a method needs three seeds or more (--vary "
+            "One training run per arm: item uncertainty only. The intervals say what other texts and questions would "
+            "have given, not what another seed would have; a claim about a method needs three seeds or more (--vary "
             "seed=0,1,2)."
         )
     listed = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))

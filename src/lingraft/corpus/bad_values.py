@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import regex
 
@@ -53,8 +53,7 @@ class BadValueError(Exception):
         self.hint = hint
 
 
-@dataclass(frozen=True)
-class FitRow:
+class FitRow(NamedTuple):
     """What is taken from a row that was found fit.
 
     Attributes:
@@ -167,21 +166,31 @@ def check_row(row: Mapping[str, Any], fields: Sequence[str], max_bytes: int, *, 
             surrogate (half of a UTF-16 pair: JSON can spell it, UTF-8 cannot) and nothing is mended; or the id holds
             one of those.
     """
-    found = [_field(row, field, max_bytes, mends=mends) for field in fields]
-    for field, (text, _) in zip(fields, found, strict=True):
+    texts: list[str] = []
+    repair = None
+    for field in fields:
+        text = row.get(field)
+        fault = _fault(text, max_bytes)
+        if fault:
+            text, fault = _mended_field(row, field, fault, mends=mends)
+            repair = repair or fault
         if len(fields) > 1 and not text.strip():
             raise BadValueError(f"field {field!r} is blank")
-    texts, repair = tuple(text for text, _ in found), next((repair for _, repair in found if repair), None)
-    name = row.get("id")
-    if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
-        return FitRow(texts, None, repair)
-    if fault := _fault(str(name), max_bytes):
+        texts.append(text)
+    return FitRow(tuple(texts), _name(row.get("id"), max_bytes), repair)
+
+
+def _name(value: Any, max_bytes: int) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        return None
+    name = str(value)
+    if fault := _fault(name, max_bytes):
         raise BadValueError(fault)
-    return FitRow(texts, str(name), repair)
+    return name
 
 
-def _field(row: Mapping[str, Any], field: str, max_bytes: int, *, mends: bool) -> tuple[str, str | None]:
-    """Return the text of a field and what was repaired in it."""
+def _mended_field(row: Mapping[str, Any], field: str, fault: str, *, mends: bool) -> tuple[str, str]:
+    """Return the text of a field with what was repaired in it; BadValueError where it is not to be repaired."""
     if field not in row:
         known = ", ".join(escape(str(name)) for name in list(row)[:8])
         raise BadValueError(
@@ -191,11 +200,9 @@ def _field(row: Mapping[str, Any], field: str, max_bytes: int, *, mends: bool) -
     text = row[field]
     if text is None:
         raise BadValueError(f"field {field!r} is null")
-    fault = _fault(text, max_bytes)
-    repair = fault if mends and fault in _REPARABLE else None
-    if fault and not repair:
+    if not mends or fault not in _REPARABLE:
         raise BadValueError(f"field {field!r} {fault}" if fault.startswith("is ") else fault)
-    return _mended(text) if repair else text, repair
+    return _mended(text), fault
 
 
 def _nested_hint(field: str) -> str:

@@ -5,9 +5,8 @@ Documents and pairs of texts come through here alike, so that what is bad in the
 
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lingraft.corpus.bad_values import BadValueError, BadValues, FitRow
 from lingraft.corpus.document import RejectSample, escape
@@ -84,7 +83,8 @@ def file_lines(path: Path, bad: BadValues) -> Generator[Line, None, bool]:
             poll()
             if line.number == 1 and line.byte:
                 bad.rejects.note("byte order marks at the start of a file")
-            bad.rejects.note("blank lines", int(not line.content.strip()))
+            if not line.content.strip():
+                bad.rejects.note("blank lines")
             yield line
     except TruncatedFileError:
         if not bad.reading.tolerate_truncated_tail:
@@ -94,8 +94,7 @@ def file_lines(path: Path, bad: BadValues) -> Generator[Line, None, bool]:
     return False
 
 
-@dataclass(frozen=True)
-class DecodedLine:
+class DecodedLine(NamedTuple):
     """The text of a line; where U+FFFD had to be put, why and at which byte."""
 
     text: str
@@ -161,7 +160,7 @@ def _parse_json(line: Line, bad: BadValues) -> tuple[dict[str, Any], BadValueErr
     try:
         decoded = decode_line(line, bad)
         text = decoded.text
-        value = json.loads(text, object_pairs_hook=_object_without_repeats)
+        value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         offset = len(text[: error.pos].encode())
         raise BadValueError("not JSON" if line.ended else _CUT_OFF, offset, f" ({error.msg})") from error
@@ -178,6 +177,10 @@ def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value) < len(pairs):
         raise BadValueError("a key twice in one JSON object")
     return value
+
+
+# json.loads would build one for every line.
+_DECODER = json.JSONDecoder(object_pairs_hook=_object_without_repeats)
 
 
 def _table_rows(path: Path, bad: BadValues) -> Iterator[tuple[int, FitRow]]:

@@ -7,8 +7,8 @@ holds more than one line of the largest allowed size and one unpacked chunk.
 import io
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import zstandard
 
@@ -29,8 +29,7 @@ _GZIP_CHUNK = 2**16
 _GZIP_FORMAT = 16 + zlib.MAX_WBITS
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     r"""One line of a file.
 
     Attributes:
@@ -73,12 +72,12 @@ def _split(file: io.BufferedReader, max_line_bytes: int) -> Iterator[Line]:
     number = byte = 0
     while raw := file.readline(max_line_bytes + 1):
         number += 1
-        too_long = len(raw) > max_line_bytes and not raw.endswith(b"\n")
+        ended = raw.endswith(b"\n")
+        too_long = not ended and len(raw) > max_line_bytes
         rest = _skip_line(file) if too_long else 0
-        ended = too_long or raw.endswith(b"\n")
         content = raw.removeprefix(_BYTE_ORDER_MARK) if number == 1 else raw
         start = byte + len(raw) - len(content)
-        yield Line(number, start, content.removesuffix(b"\n"), ended, too_long)
+        yield Line(number, start, content.removesuffix(b"\n"), ended or too_long, too_long)
         byte += len(raw) + rest
 
 

@@ -8,8 +8,10 @@ NAME.parts/00003/
 
 import itertools
 import json
+from array import array
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ _RECORD = "part.json"
 _NARROW_ENTRIES = 2**16
 _BATCH_DOCUMENTS = 256
 _BATCH_CHARACTERS = 2**20
+_BATCHES_AHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ def write_part(
 ) -> Part:
     """Encode some consecutive documents of a corpus into ``folder``, which appears whole.
 
-    Memory: two batches, each of up to 256 documents and about 1 M characters, and 8 bytes a document.
+    Memory: four batches, each of up to 256 documents and about 1 M characters, and 8 bytes a document.
 
     Args:
         documents: their texts.
@@ -182,16 +185,20 @@ def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
 def _encoded(
     documents: Iterable[str], encode_batch: Callable[[list[str]], list[list[int]]]
 ) -> Iterator[tuple[list[str], list[list[int]]]]:
-    """Yield batches and their ids; the next batch is encoded while the last one is being checked and written."""
-    with ThreadPoolExecutor(1) as encoder:
-        texts, waiting = None, None
+    """Yield batches and their ids, in order; two are encoded while the last one is being checked and written.
+
+    Of two, because one leaves cores idle at its end, when its last texts are encoded and its ids are handed to Python.
+    """
+    with ThreadPoolExecutor(_BATCHES_AHEAD) as encoders:
+        waiting: deque[tuple[list[str], Future[list[list[int]]]]] = deque()
         for batch in _batches(documents):
-            coming = encoder.submit(encode_batch, batch)
-            if texts is not None and waiting is not None:
-                yield texts, waiting.result()
-            texts, waiting = batch, coming
-        if texts is not None and waiting is not None:
-            yield texts, waiting.result()
+            waiting.append((batch, encoders.submit(encode_batch, batch)))
+            if len(waiting) > _BATCHES_AHEAD:
+                texts, ids = waiting.popleft()
+                yield texts, ids.result()
+        while waiting:
+            texts, ids = waiting.popleft()
+            yield texts, ids.result()
 
 
 def _with_borders(
@@ -201,7 +208,7 @@ def _with_borders(
     if len(encoded) != len(texts):
         raise CorpusError(f"{len(texts)} documents were encoded to {len(encoded)}; encode_batch must keep their number")
     sizes = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
-    flat = np.fromiter(itertools.chain.from_iterable(encoded), dtype=np.int64, count=int(sizes.sum()))
+    flat = _flat(encoded)
     _check(flat, sizes, encoding, first)
     leading = 0 if encoding.start_id is None else 1
     lengths = sizes + leading + 1
@@ -217,7 +224,19 @@ def _with_borders(
     return stream, lengths
 
 
-def _check(flat: NDArray[np.int64], sizes: NDArray[np.int64], encoding: Encoding, first: int) -> None:
+def _flat(encoded: list[list[int]]) -> NDArray[Any]:
+    """Return all ids one behind another; through an array of Python's own, which takes a list three times as fast."""
+    ids = array("I")
+    try:
+        for document in encoded:
+            ids.fromlist(document)
+    except OverflowError:
+        # A negative id, or one of more than 32 bits, is for the check to name.
+        return np.fromiter(itertools.chain.from_iterable(encoded), dtype=np.int64)
+    return np.frombuffer(ids, dtype=np.uintc)
+
+
+def _check(flat: NDArray[Any], sizes: NDArray[np.int64], encoding: Encoding, first: int) -> None:
     if not sizes.all():
         raise CorpusError(f"document {first + int(sizes.argmin())} encodes to no token")
     wrong = (flat < 0) | (flat >= encoding.vocabulary_size)

@@ -45,6 +45,7 @@ BAD_LINES = {
     "wrong column": (b'{"txt": "a"}\n', 0, "no field 'text'"),
     "null": (b'{"text": null}\n', 0, "field 'text' is null"),
     "a number": (b'{"text": 5}\n', 0, "field 'text' is of type int, not text"),
+    "lines of an old Mac": (b'{"text": "a"}\r{"text": "b"}\r', 14, "not JSON"),
     "truncated last line": (b'{"text": "Kai', 9, "cut off at the end of the file"),
     "truncated character": (b'{"text": "\xc3', 10, "cut off at the end of the file"),
 }
@@ -71,6 +72,11 @@ def test_bad_line_is_counted_and_the_rest_is_read(tmp_path, line, byte, reason):
 def test_wrong_column_is_told_the_nearest(tmp_path):
     with pytest.raises(CorpusError, match=r"did you mean 'texto'\? \(fields: id, texto\)"):
         read(write(tmp_path, "a.jsonl", b'{"id": 1, "texto": "a"}\n'))
+
+
+def test_lines_that_end_in_carriage_returns_are_said_to_do_so(tmp_path):
+    with pytest.raises(CorpusError, match=r"Extra data; lines end in a line feed, not in a carriage return alone"):
+        read(write(tmp_path, "a.jsonl", b'{"text": "a"}\r{"text": "b"}'))
 
 
 @pytest.mark.parametrize(("limit", "fails"), [(0.5, False), (0.49, True)])

@@ -37,6 +37,7 @@ CHANGES = {
     "cleaning.near_duplicates.similarity": {"cleaning": Cleaning(near_duplicates=NearDuplicates())},
     "cleaning.language.model: None → 'small'": {"cleaning": Cleaning(language=LanguageCheck(("eu",)))},
     "test_work_folder:short": {"cleaning": Cleaning(quality=(functools.partial(short, at_least=3),))},
+    "'None:str.strip'": {"cleaning": Cleaning(quality=(str.strip,))},
     "split_by: 'content' → 'id'": {"split_by": "id"},
 }
 

@@ -33,6 +33,7 @@ _TEXT_TYPES = ("string", "large_string", "string_view", "null")
 _NUMBER_TYPES = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 _NOT_UTF8 = "not UTF-8"
 _CUT_OFF = "cut off at the end of the file"
+_MORE_BEHIND = "Extra data"  # in the words of the json module
 
 
 def stem_of(path: Path) -> str:
@@ -162,8 +163,11 @@ def _parse_json(line: Line, bad: BadValues) -> tuple[dict[str, Any], BadValueErr
         text = decoded.text
         value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        offset = len(text[: error.pos].encode())
-        raise BadValueError("not JSON" if line.ended else _CUT_OFF, offset, f" ({error.msg})") from error
+        # A line with more behind its object is not one that was cut off in it.
+        is_cut = not line.ended and error.msg != _MORE_BEHIND
+        is_old_mac = error.msg == _MORE_BEHIND and text[: error.pos].endswith("\r")
+        hint = f" ({error.msg}{'; lines end in a line feed, not in a carriage return alone' if is_old_mac else ''})"
+        raise BadValueError(_CUT_OFF if is_cut else "not JSON", len(text[: error.pos].encode()), hint) from error
     except (ValueError, RecursionError) as error:
         raise BadValueError("not JSON", hint=f" ({error})") from error
     if not isinstance(value, dict):

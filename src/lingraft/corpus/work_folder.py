@@ -124,7 +124,7 @@ def _plain(value: Any) -> Any:
 def _function(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the name of a function and what its file holds: an own filter may be another one under the same name."""
     kind = function if hasattr(function, "__qualname__") else type(function)
-    told = {"function": f"{kind.__module__}:{kind.__qualname__}"}
+    told = {"function": f"{getattr(kind, '__module__', None)}:{kind.__qualname__}"}
     try:
         return told | {"file": hash_file(Path(inspect.getsourcefile(kind) or ""))}
     except (OSError, TypeError):

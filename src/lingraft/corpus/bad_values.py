@@ -169,7 +169,7 @@ def check_row(row: Mapping[str, Any], fields: Sequence[str], max_bytes: int, *, 
     texts: list[str] = []
     repair = None
     for field in fields:
-        text = row.get(field)
+        text: Any = row.get(field)
         fault = _fault(text, max_bytes)
         if fault:
             text, fault = _mended_field(row, field, fault, mends=mends)

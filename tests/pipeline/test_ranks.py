@@ -4,9 +4,11 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -73,6 +75,59 @@ def test_what_fails_on_rank_0_ends_all_ranks(recipe_path: Path, tmp_path: Path) 
     done = torchrun(recipe_path, tmp_path / "two", 2, "--set", "embeddings.max_source_mass=1e-9")
     assert done.returncode != 0
     assert "rank 0: embeddings.input" in done.stderr
+
+
+def killed(process: "subprocess.Popen[bytes]") -> None:
+    """Kill torchrun and all that it has started, without a warning."""
+    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    assert len(family) >= 3
+    for each in family:
+        each.kill()
+    psutil.wait_procs(family, timeout=60)
+    process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("then", [1, 2])
+def test_o63_killed_ranks_go_on_as_any_number_of_them(
+    make_recipe, recipe_path: Path, tmp_path: Path, then: int
+) -> None:
+    overrides = [*OVERRIDES[:2], *OVERRIDES[4:], "stages.1.tokens=12800"]
+    alone = adapt(make_recipe(*overrides), tmp_path / "alone", until="second")
+    sets = [word for override in overrides for word in ("--set", override)]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [
+        *launcher,
+        "-m",
+        "lingraft",
+        "run",
+        str(recipe_path),
+        "--to",
+        str(tmp_path / "two"),
+        "--until",
+        "second",
+        *sets,
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        checkpoints = tmp_path / "two" / "stages" / "2-second" / "checkpoints"
+        ends = time.monotonic() + 200
+        while not list(checkpoints.glob("step-*")):
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            assert time.monotonic() < ends
+            time.sleep(0.05)
+        killed(process)
+    assert not (tmp_path / "two" / "stages" / "2-second" / "model").exists()
+    if then == 1:
+        adapt(make_recipe(*overrides), tmp_path / "two", until="second")
+    else:
+        again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        assert again.returncode == 0, again.stderr
+    place = "stages/2-second/model/model.safetensors"
+    two = load_file(tmp_path / "two" / place)
+    for name, weight in load_file(alone.path(place)).items():
+        torch.testing.assert_close(two[name], weight, atol=1e-6, rtol=0, msg=name)
 
 
 SRUN = """#!/bin/bash

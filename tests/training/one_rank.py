@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,19 @@ from conftest import PLAN, Trial
 from lingraft.errors import LingraftError
 from lingraft.model.shards import held, whole
 from lingraft.training.averaging import LiveEma, ShadowEma
+from lingraft.training.averaging.lookahead import Lookahead
+from lingraft.training.averaging.to_start import ToStart
+from lingraft.training.averaging.uniform import UniformAverage
 from lingraft.training.distributed import ALONE, Ranks, joined_ranks
 from lingraft.training.spikes import AlarmRules
+
+AVERAGES = {
+    "live": partial(LiveEma, decay=0.5, every=1),
+    "shadow": partial(ShadowEma, decay=0.5, every=1),
+    "lookahead": partial(Lookahead, decay=0.5, every=2),
+    "to_start": partial(ToStart, decay=0.1, every=1),
+    "uniform": partial(UniformAverage, every=1, after=1),
+}
 
 
 def trial_of(task: dict[str, Any], ranks: Ranks = ALONE) -> Trial:
@@ -27,9 +39,8 @@ def trial_of(task: dict[str, Any], ranks: Ranks = ALONE) -> Trial:
     options |= task.get("plan", {})
     for name in ("checkpoint_at", "measure_at"):
         options[name] = frozenset(options.get(name, ()))
-    averages = {"live": LiveEma, "shadow": ShadowEma}
-    if made := averages.get(task.get("average", "")):
-        options["companions"] = (lambda start: made(start.parameters, decay=0.5, every=1),)
+    if made := AVERAGES.get(task.get("average", "")):
+        options["companions"] = (lambda start: made(start.parameters),)
     trial = Trial(Path(task["base"]), Path(task["checkpoints"]), task.get("train", "all"), ranks=ranks)
     trial.plan = dataclasses.replace(PLAN, **options)
     if "new_ids" in task:

@@ -41,6 +41,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "scattered new rows, untied": {"tied": False, "train": "new_embeddings", "new_ids": list(range(3, NUM_IDS, 4))},
     "live average": {"average": "live"},
     "shadow average of a part": {"tied": False, "average": "shadow", "train": ["*.layers.1.*"]},
+    "lookahead": {"average": "lookahead"},
+    "a pull to the start": {"tied": False, "average": "to_start"},
+    "uniform average": {"average": "uniform"},
     "documents apart": {"lengths": [5, 9, 30, 7] * 9, "plan": {"isolate": True}},
     "activations made again": {"plan": {"checkpoint_activations": True}},
     "one row at a time": {"plan": {"micro_batch": 1, "z_loss": 1e-2}},
@@ -53,6 +56,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "the optimiser muon": {"plan": {"optimizer": "muon"}},
     "the optimiser adafactor": {"plan": {"optimizer": "adafactor", "optimizer_options": {}}},
 }
+WALKS = ("live", "shadow", "lookahead", "to_start", "uniform")
 ON_FOUR = ("untied", "scattered new rows, untied", "live average")
 
 
@@ -70,6 +74,11 @@ class Fleet:
         where = self.folder / out
         given["plan"] = {"num_steps": STEPS} | given.get("plan", {})
         return {"base": str(base), "checkpoints": f"{where}-checkpoints", "out": str(where)} | given
+
+    def walk(self, average: str) -> dict[str, Any]:
+        """Return what goes from one number of ranks to the next."""
+        where = {"checkpoints": str(self.folder / f"walk {average}"), "plan": {"num_steps": 7}}
+        return {"average": average, "tied": False, "train": ["embeddings", "*.layers.0.*"]} | where
 
     def launch(self, *lists: tuple[int, list[dict[str, Any]]]) -> None:
         listed = self.folder / "tasks.json"
@@ -91,16 +100,17 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, tied_folder: Path, untied_fo
     made = Fleet(tmp_path_factory.mktemp("fleet"), {True: tied_folder, False: untied_folder})
     two = [made.task(f"2 {name}", settings) for name, settings in SETTINGS.items()]
     four = [made.task(f"4 {name}", SETTINGS[name]) for name in ON_FOUR]
-    walk = {"average": "live", "tied": False, "train": ["embeddings", "*.layers.0.*"]}
-    walk |= {"checkpoints": str(made.folder / "walk"), "plan": {"num_steps": 7}}
-    carried_out(made.task("walk 1", walk | {"stop_after": 2}))
     carried_out(made.task("1 new rows", SETTINGS["new rows"]))
-    two.append(made.task("walk 2", walk | {"stop_after": 2}))
-    four.append(made.task("walk 4", walk | {"stop_after": 2}))
+    for average in WALKS:
+        carried_out(made.task(f"walk 1 {average}", made.walk(average) | {"stop_after": 2}))
+        two.append(made.task(f"walk 2 {average}", made.walk(average) | {"stop_after": 2}))
+        four.append(made.task(f"walk 4 {average}", made.walk(average) | {"stop_after": 2}))
     two += [made.task(name, settings) for name, settings in REFUSED.items()]
     made.launch((2, two), (4, four))
-    carried_out(made.task("walk end", walk))
-    carried_out(made.task("walk whole", walk | {"checkpoints": str(made.folder / "whole")}))
+    for average in WALKS:
+        carried_out(made.task(f"walk end {average}", made.walk(average)))
+        whole = {"checkpoints": str(made.folder / f"whole {average}")}
+        carried_out(made.task(f"walk whole {average}", made.walk(average) | whole))
     return made
 
 
@@ -166,16 +176,19 @@ def test_o60_each_rank_holds_its_part(fleet: Fleet) -> None:
         assert max(parts) < 1.1 * whole / count
 
 
-def test_a_run_goes_on_with_other_numbers_of_ranks(fleet: Fleet) -> None:
-    """1 → 2 → 4 → 1 ranks, each for two steps."""
+@pytest.mark.parametrize("average", WALKS)
+def test_a_run_goes_on_with_other_numbers_of_ranks(fleet: Fleet, average: str) -> None:
+    """1 → 2 → 4 → 1 ranks, each for two steps; the average is carried along."""
     for count in (2, 4):
-        assert fleet.told(f"walk {count}")["error"][0] == "InterruptedRunError"
+        assert fleet.told(f"walk {count} {average}")["error"][0] == "InterruptedRunError"
         for rank in range(count):
-            steps = [report["step"] for report in fleet.told(f"walk {count}", rank)["reports"]]
+            steps = [report["step"] for report in fleet.told(f"walk {count} {average}", rank)["reports"]]
             assert steps == {2: [3, 4], 4: [5, 6]}[count]
-    one, many = fleet.weights("walk whole"), fleet.weights("walk end")
-    for name, weight in one.items():
-        torch.testing.assert_close(many[name], weight, atol=1e-6, rtol=0, msg=name)
+    for kind in ("weights", "averaged"):
+        one, many = (fleet.weights(f"walk {which} {average}", kind) for which in ("whole", "end"))
+        assert one.keys() == many.keys()
+        for name, weight in one.items():
+            torch.testing.assert_close(many[name], weight, atol=1e-6, rtol=0, msg=f"{kind}: {name}")
 
 
 SMALL = {

@@ -36,14 +36,18 @@ WARM = 2
 NEW = 4000
 
 
-def made_model(folder: str, vocabulary: int) -> Any:
-    """Return the model in fp32, its matrices grown to a number of rows where one is given."""
+def loaded(folder: str) -> Any:
+    """Return the model in fp32."""
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    if vocabulary:
-        model.resize_token_embeddings(vocabulary, mean_resizing=False)
-    return model
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+def grow(folder: str, rows: int, grown: str) -> None:
+    """Write the model with matrices of so many rows: every trainer loads it as a run loads its expanded model."""
+    model = loaded(folder)
+    model.resize_token_embeddings(rows, mean_resizing=False)
+    model.save_pretrained(grown)
 
 
 def freeze_body(model: Any, train: str) -> None:
@@ -76,7 +80,7 @@ def made_loader(ids: int, steps: int, sequences: int, length: int) -> SequenceLo
 
 def with_lingraft(arguments: argparse.Namespace, **settings: Any) -> list[float]:
     """Return the times at which steps ended."""
-    model = made_model(arguments.folder, arguments.vocabulary)
+    model = loaded(arguments.folder)
     ids = model.get_input_embeddings().weight.shape[0]
     loader = made_loader(ids, arguments.steps, arguments.sequences, arguments.length)
     times: list[float] = []
@@ -95,7 +99,7 @@ def with_transformers(arguments: argparse.Namespace, **settings: Any) -> list[fl
     """Return the times at which the optimiser steps of transformers' Trainer ended."""
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
-    model = made_model(arguments.folder, arguments.vocabulary)
+    model = loaded(arguments.folder)
     freeze_body(model, arguments.train)
     rows = random_rows(arguments, model)
     data = [{"input_ids": torch.from_numpy(row), "labels": torch.from_numpy(row)} for row in rows]
@@ -125,7 +129,7 @@ def with_lightning(arguments: argparse.Namespace) -> list[float]:
     """Return the times at which the optimiser steps of Lightning's Trainer ended."""
     import lightning
 
-    model = made_model(arguments.folder, arguments.vocabulary)
+    model = loaded(arguments.folder)
     freeze_body(model, arguments.train)
     rows = torch.from_numpy(random_rows(arguments, model))
     times: list[float] = []
@@ -197,11 +201,16 @@ def main() -> None:
         print(json.dumps(measured(arguments)))
         return
     found: dict[str, list[dict[str, float]]] = {}
-    for _ in range(arguments.rounds):
-        for name in arguments.trainers.split(","):
-            command = [sys.executable, __file__, *sys.argv[1:], "--one", name]
-            told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-            found.setdefault(name, []).append(json.loads(told.strip().splitlines()[-1]))
+    with tempfile.TemporaryDirectory() as grown:
+        words = sys.argv[1:]
+        if arguments.vocabulary:
+            grow(arguments.folder, arguments.vocabulary, grown)
+            words = [grown if word == arguments.folder else word for word in words]
+        for _ in range(arguments.rounds):
+            for name in arguments.trainers.split(","):
+                command = [sys.executable, __file__, *words, "--one", name]
+                told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+                found.setdefault(name, []).append(json.loads(told.strip().splitlines()[-1]))
     rates = {name: statistics.median(one["tokens_per_second"] for one in all_) for name, all_ in found.items()}
     peaks = {name: max(one["peak_bytes"] for one in all_) for name, all_ in found.items()}
     first = next(iter(found))

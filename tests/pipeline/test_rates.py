@@ -43,6 +43,17 @@ def test_without_rewarm_a_stage_begins_where_the_one_before_ended(make_recipe) -
     assert stage_plan(recipe, 1).peak_rate == pytest.approx(0.2e-2)
 
 
+def test_the_control_is_scaled_once_in_a_stage_that_goes_on_from_another(make_recipe) -> None:
+    """The average's run goes on at 0.2e-2 and keeps 8 % of every step; the control's rate must be 8 % of 0.2e-2."""
+    first = "stages.0.lr={peak: 1e-2, warmup: 0%, schedule: linear, floor: 20%}"
+    control = "stages.{}.ema={{kind: lr_matched, decay: 0.92}}"
+    both = make_recipe(first, ON, control.format(0), control.format(1))
+    assert rates(both, 0) == pytest.approx([0.08 * rate for rate in (1e-2, 0.8e-2, 0.6e-2, 0.4e-2)])
+    assert rates(both, 1)[0] == pytest.approx(0.08 * 0.2e-2)
+    assert rates(make_recipe(first, ON, control.format(0)), 1)[0] == pytest.approx(0.2e-2)
+    assert rates(make_recipe(first, ON, control.format(1)), 1)[0] == pytest.approx(0.08 * 0.2e-2)
+
+
 def test_o62_going_on_at_rate_zero_is_refused(make_recipe) -> None:
     recipe = make_recipe("stages.0.lr={peak: 1e-2, warmup: 0%, floor: 0%}", ON)
     with pytest.raises(RecipeError, match=r"stages\.1\.lr\.rewarm: the stage before, 'first', ends at rate 0"):

@@ -89,14 +89,18 @@ def _options(stage: Stage, warmup: int, where: str) -> dict[str, float]:
 
 
 def _rate_before(recipe: Recipe, index: int) -> float:
-    """Return the rate that the stage before ended with."""
+    """Return the rate that the stage before ended with; a control, what the average that it stands for ended with.
+
+    So a control stays one in the stages behind: they begin at the rate that those of the averaged run begin with, and
+    are scaled by what they say themselves.
+    """
     before = stage_rates(recipe, index - 1)
     if not before.end > 0:
         raise RecipeError(
             f"stages.{index}.lr.rewarm: the stage before, {recipe.stages[index - 1].name!r}, ends at rate 0, from "
             "which nothing is learned; give that stage a floor, or this one a peak"
         )
-    return before.end
+    return before.end / _kept(recipe.stages[index - 1])
 
 
 def _refuse_no_rate(rates: StageRates, where: str) -> None:

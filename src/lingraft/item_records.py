@@ -30,6 +30,7 @@ class ItemRecord:
         language: the language it is about, if it is about one.
         cluster: what it shares with other items, as the passage that several questions are about.
         averaged: whether the averaged weights were asked.
+        beside: whether it is told beside the number that it is named for, and takes no part in comparisons.
     """
 
     stage: str
@@ -40,6 +41,7 @@ class ItemRecord:
     language: str | None = None
     cluster: str | None = None
     averaged: bool = False
+    beside: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no model left there; a file may be damaged and still be JSON.

@@ -1,6 +1,7 @@
 """Arms compared item by item: hand-made items whose differences are known."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,7 @@ from lingraft.measure.comparison import (
     scores_of,
 )
 
+RECALL = Quantity("probe/recall", "exact_match")
 EU, EN = Quantity("bits_per_byte", "bits", "eu"), Quantity("bits_per_byte", "bits", "en")
 COPAIN = Quantity("probe/copain", "exact_match")
 
@@ -39,6 +41,14 @@ def arm(
 ) -> Arm:
     made = tuple(ArmRun(n, scores_of(run, "last"), scores_of(base, "base")) for n, run in enumerate(runs))
     return Arm(name, made, conditions or {})
+
+
+def test_what_stands_beside_a_number_is_not_compared() -> None:
+    """Two of three right, whatever the item beside them is."""
+    main = answers([1, 1, 0], "recall/k3")
+    beside = [replace(record, beside=True) for record in answers([0, 0, 0], "recall/k1")]
+    found = level_of(arm("a", main + beside, base=answers([1, 1, 1], "recall/k3", "base")), RECALL)
+    assert (found.before, found.after) == (1.0, pytest.approx(2 / 3))
 
 
 def test_scores_are_those_of_one_moment_and_of_one_kind_of_weights() -> None:

@@ -118,6 +118,22 @@ def test_the_score_that_a_probe_is_judged_by_stands_first_in_its_items(guesser) 
         assert {next(iter(item.scores)) for item in result.items} == {score}
 
 
+@pytest.mark.parametrize(
+    ("probe", "rungs"),
+    [
+        (position, {"k1", "k3", "k8"}),
+        # Behind one pair there is but one value to choose.
+        (associative_recall, {"k3", "k8"}),
+        (copy_reverse, {f"{place}/k{k}" for place in ("copy", "reverse") for k in (1, 3, 8)}),
+    ],
+)
+def test_models_are_compared_on_the_rungs_that_sum_a_probe_up(guesser, probe, rungs: set[str]) -> None:
+    """Not on what was asked without demonstrations, with one choice, or with exchanged answers."""
+    result = probe(ProbeContext(None, None, answerer=guesser), num_items=2, shots=[1, 3, 8])
+    assert {item.task for item in result.items if not item.beside} == rungs
+    assert {item.task.rpartition("/")[2] for item in result.items if item.beside} >= {"k0", "k3"}
+
+
 def test_one_rung_is_its_own_area(oracle) -> None:
     found = run(sort, oracle(lambda prompt, choices: choices[0].strip()), shots=3, num_items=6)
     assert found["auc"] == found["k3/exact_match"]

@@ -48,6 +48,13 @@ def test_scores_become_rows_and_items_records() -> None:
     )
 
 
+def test_items_that_stand_beside_are_recorded_as_such() -> None:
+    items = [ItemScore("k3", "0", {"exact_match": 1.0}), ItemScore("k0", "0", {"exact_match": 0.0}, beside=True)]
+    bound = [BoundProbe("sort", False, True, lambda context: ProbeResult([], items))]
+    _, records = run_probes(bound, ProbeContext(None, None), "end", 64, heavy=True)
+    assert [(record.name, record.beside) for record in records] == [("probe/sort/k3", False), ("probe/sort/k0", True)]
+
+
 def test_during_training_only_light_probes_run() -> None:
     rows, records = run_probes(BOUND, ProbeContext(None, None), "end", 64, heavy=False)
     assert ([row.name for row in rows], len(records)) == (["probe/light/min/exact_match"], 1)

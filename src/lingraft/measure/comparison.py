@@ -178,7 +178,7 @@ class Refused:
 def scores_of(
     records: Iterable[ItemRecord], stage: str, *, tokens: int | None = None, averaged: bool = False
 ) -> Scores:
-    """Return name and language → item → record, of one moment.
+    """Return name and language → item → record, of one moment; without those that stand beside a number.
 
     Args:
         records: of a run.
@@ -190,7 +190,7 @@ def scores_of(
     moment = max((record.tokens for record in chosen), default=0) if tokens is None else tokens
     found: dict[tuple[str, str | None], dict[str, ItemRecord]] = {}
     for record in chosen:
-        if record.tokens == moment:
+        if record.tokens == moment and not record.beside:
             found.setdefault((record.name, record.language), {})[record.item] = record
     return found
 

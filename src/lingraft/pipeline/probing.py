@@ -93,7 +93,8 @@ def run_probes(
                 rows.append(Measurement(stage, tokens, name, score.value, None, score.low, score.high, score.count))
             for item in result.items:
                 name = f"probe/{probe.name}/{item.task}".rstrip("/")
-                records.append(ItemRecord(stage, tokens, name, item.item, item.scores, averaged=averaged))
+                record = ItemRecord(stage, tokens, name, item.item, item.scores, averaged=averaged, beside=item.beside)
+                records.append(record)
     return rows, records
 
 

@@ -98,7 +98,8 @@ def climb(
     ``shuffled/kN/…`` for ``score``. ``auc`` is the area under ``score`` over log₂ k, between 0 and 1;
     ``icl_gain`` the mean over k of ``score`` minus its value with exchanged answers, where there are two demonstrations
     at least to exchange. A k at which there is but one choice tells nothing of ``choice_accuracy`` and stays out of
-    both, unless there is no other.
+    both, unless there is no other. Items that have no part in the area (no demonstrations, one choice, the control) are
+    kept beside the others.
 
     Args:
         context: whom to ask.
@@ -127,7 +128,9 @@ def climb(
     for one in answered:
         by_task.setdefault(one.question.task, []).append(one)
     scores = [s for task, of_task in by_task.items() for s in _rung(task, of_task, score)]
-    return ProbeResult.of([*_sums(by_task, place, counts, score, control=control), *scores], answered, judged_by=score)
+    sums = _sums(by_task, place, counts, score, control=control)
+    tasks = {f"{place}k{count}" for count in _telling(by_task, place, counts, score)}
+    return ProbeResult.of([*sums, *scores], answered, judged_by=score, tasks=tasks)
 
 
 def _questions(
@@ -162,8 +165,7 @@ def _sums(
 ) -> list[ProbeScore]:
     """Return area and gain, each with the interval of its mean over items."""
     circles = [end for first, end in pairwise((0, *counts)) if end - first > 1]
-    if score == "choice_accuracy":
-        counts = [k for k in counts if any(len(one.question.choices) > 1 for one in by_task[f"{place}k{k}"])] or counts
+    counts = _telling(by_task, place, counts, score)
     values = {task: [one.scores[score] for one in answered] for task, answered in by_task.items()}
     rungs = [values[f"{place}k{count}"] for count in counts]
     areas = [_area(counts, heights) for heights in zip(*rungs, strict=True)]
@@ -176,6 +178,13 @@ def _sums(
         ]
         sums.append(_mean(f"{place}icl_gain", [sum(of_item) / len(wide) for of_item in zip(*gains, strict=True)]))
     return sums
+
+
+def _telling(by_task: Mapping[str, Sequence[Answered]], place: str, counts: Sequence[int], score: str) -> Sequence[int]:
+    """Return the numbers of demonstrations that sum the probe up: where choosing is judged, those with a choice."""
+    if score != "choice_accuracy":
+        return counts
+    return [k for k in counts if any(len(one.question.choices) > 1 for one in by_task[f"{place}k{k}"])] or counts
 
 
 def _mean(name: str, values: Sequence[float]) -> ProbeScore:

@@ -1,6 +1,6 @@
 """What a probe is: a function from a model and options to named scores, and the scores of its single items."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lingraft.errors import MeasurementError
@@ -59,11 +59,19 @@ class ProbeScore:
 
 @dataclass(frozen=True)
 class ItemScore:
-    """The scores of one item: the task's name below the probe's own, what names the item there, and score → value."""
+    """The scores of one item.
+
+    Attributes:
+        task: its name below the probe's own.
+        item: what names the item there.
+        scores: score → value.
+        beside: whether the item has no part in what sums the probe up, and so none in a comparison of two models.
+    """
 
     task: str
     item: str
     scores: Mapping[str, float]
+    beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,13 +83,22 @@ class ProbeResult:
 
     @classmethod
     def of(
-        cls, scores: list[ProbeScore], answered: Iterable[Answered], *, judged_by: str = "exact_match"
+        cls,
+        scores: list[ProbeScore],
+        answered: Iterable[Answered],
+        *,
+        judged_by: str = "exact_match",
+        tasks: Collection[str] | None = None,
     ) -> "ProbeResult":
-        """Return a result whose items are questions that were answered; the score they are judged by stands first."""
+        """Return a result whose items are questions that were answered; the score they are judged by stands first.
+
+        Where ``tasks`` are given, they are those that sum the probe up; the items of others stand beside.
+        """
         items = []
         for one in answered:
             own = one.scores
-            items.append(ItemScore(one.question.task, one.question.item, {judged_by: own[judged_by], **own}))
+            told, beside = {judged_by: own[judged_by], **own}, tasks is not None and one.question.task not in tasks
+            items.append(ItemScore(one.question.task, one.question.item, told, beside=beside))
         return cls(scores, items)
 
 

@@ -96,6 +96,17 @@ def test_what_is_allowed_is_a_share_of_each_arms_own_base() -> None:
     assert empty.allowed is None
 
 
+def test_arms_of_one_and_of_three_runs_have_the_same_base() -> None:
+    """(b + b + b) / 3 is not b for every b."""
+    base = [ItemRecord("base", 0, "bits_per_byte", "1", {"bits": 9.0, "bytes": 100.0}, code) for code in ("eu", "en")]
+    last = [replace(record, stage="last") for record in base]
+    runs = [ArmRun(seed, scores_of(last, "last"), scores_of(base, "base")) for seed in range(3)]
+    found = judge([Arm("one", tuple(runs[:1])), Arm("three", tuple(runs))], target="eu", source="en")
+    limits = [found.allowed_of(standing) for standing in found.standings]
+    assert limits[0] != limits[1]
+    assert found.allowed == limits[0] == pytest.approx(0.05 * 0.09)
+
+
 def test_an_arm_that_is_better_in_both_dominates() -> None:
     found = judge(
         [_arm("a", 1.5, 1.04), _arm("b", 1.6, 1.0, noise=2), _arm("c", 1.7, 1.03, noise=3)], target="eu", source="en"

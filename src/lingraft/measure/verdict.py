@@ -5,6 +5,7 @@ and of in-context learning, the one that gains most on target text. Arms whose g
 tied; of those, the one that costs the source language least.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -106,8 +107,9 @@ class Verdict:
     @property
     def allowed(self) -> float | None:
         """The same of all arms that are judged; None where there is none, or where their bases differ."""
-        found = {self.allowed_of(standing) for standing in self.standings if standing.is_judged}
-        return found.pop() if len(found) == 1 else None
+        found = [self.allowed_of(standing) for standing in self.standings if standing.is_judged]
+        # The mean of several runs' base, which is the same, may differ from it by rounding.
+        return found[0] if found and all(math.isclose(one, found[0], rel_tol=1e-9) for one in found) else None
 
     def dominated_by(self, arm: str) -> str | None:
         """Return an arm that gains at least as much and costs no more, and is better in one of both; None if none is.

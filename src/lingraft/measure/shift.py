@@ -82,8 +82,8 @@ def measure_shift(model: nn.Module, start: Path, *, new_ids: Sequence[int], num_
     """Return how far a model is from the weights in a folder, read tensor by tensor, the sums in fp64.
 
     θ₀ is the model after vocabulary expansion. Its rows of old tokens are the base model's, bit for bit, so that for
-    them it is the base model too. The rows of new tokens are reported apart, or they would swamp the rest; padding rows
-    take no part.
+    them it is the base model too. Among kinds the rows of new tokens are reported apart, or they would swamp the rest;
+    the two means are over whole tensors, new rows included. Padding rows take no part.
 
     Args:
         model: the model now.

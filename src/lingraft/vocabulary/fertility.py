@@ -13,7 +13,7 @@ __all__ = ["Fertility", "measure_fertility"]
 
 @dataclass(frozen=True)
 class Fertility:
-    """Tokens, whitespace-separated words, characters and UTF-8 bytes of one text."""
+    """Tokens, words (:func:`~lingraft.corpus.characters.words`), characters and UTF-8 bytes of one text."""
 
     tokens: int
     words: int

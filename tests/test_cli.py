@@ -297,6 +297,12 @@ def test_export_copies_a_checked_model(finished, tmp_path, lingraft, refused):
     assert "out is there already; nothing was written" in refused("export", finished[0], "--to", tmp_path / "out")
 
 
+def test_export_for_llama_cpp_is_refused_where_the_converter_needs_no_more(finished, tmp_path, refused):
+    said = refused("export", finished[0], "--to", tmp_path / "out", "--sentencepiece")
+    assert "and this one is byte bpe; such a model is converted from tokenizer.json" in said
+    assert not (tmp_path / "out").exists()
+
+
 def test_export_of_a_damaged_model_leaves_nothing(finished, tmp_path, refused):
     shutil.copytree(finished[0] / "model", tmp_path / "run" / "model")
     config = tmp_path / "run" / "model" / "config.json"

@@ -78,6 +78,7 @@ corpus
 vocabulary.scripts
 vocabulary.english_sample
 vocabulary.tokenizer_file
+vocabulary.sentencepiece_model
 vocabulary.pre_tokenizer
 vocabulary.normaliser
 vocabulary.admission
@@ -282,6 +283,7 @@ pipeline.calibrating
 pipeline.interpolating
 pipeline.bakeoff
 pipeline.inspecting
+pipeline.exporting
 pipeline.asking
 pipeline.adapt
 pipeline.arms

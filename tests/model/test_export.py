@@ -100,7 +100,7 @@ def test_files_that_spell_out_the_old_vocabulary_stay_behind(untied_folder, expa
         shutil.rmtree(to)
     assert "chat_template.jinja" in found[True]
     assert found[True].isdisjoint({"vocab.json", "merges.txt", "tokenizer.model"})
-    assert found[False] - found[True] == {"vocab.json", "merges.txt"}
+    assert found[False] - found[True] == {"vocab.json", "merges.txt", "tokenizer.model"}
 
 
 @pytest.mark.parametrize("fixture", ["tied_folder", "untied_folder"])

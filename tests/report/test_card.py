@@ -115,3 +115,10 @@ def test_the_card_says_how_text_was_normalised(finished_run: Path) -> None:
     said = " before anything was learned from it or measured on it; give the model text in that form too"
     assert f"Text of {', '.join(changed)} was put into Unicode's form C (NFC){said}" in section
     assert f"Text of eu had its direction marks taken out (bidi controls){said}" in section
+
+
+def test_the_card_of_a_tokenizer_with_scores_elsewhere_says_what_llama_cpp_needs(finished_run: Path) -> None:
+    assert "--sentencepiece" not in model_card(finished_run)
+    path = finished_run / "vocabulary" / "expansion.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"family": "sentencepiece_bpe"}), encoding="utf-8")
+    assert "export the run with `lingraft export RUN --to FOLDER --sentencepiece`" in model_card(finished_run)

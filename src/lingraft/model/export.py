@@ -24,8 +24,7 @@ from lingraft.vocabulary import TokenizerFile
 
 __all__ = ["check_folder", "export_model", "save_model"]
 
-# Files of a base model that describe its tokenizer or its use. tokenizer.model is not among them: after an expansion it
-# would be another tokenizer than tokenizer.json.
+# Files of a base model that describe its tokenizer or its use.
 _COMPANIONS = (
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -33,8 +32,9 @@ _COMPANIONS = (
     "added_tokens.json",
     "vocab.json",
     "merges.txt",
+    "tokenizer.model",
 )
-_STALE_AFTER_EXPANSION = ("vocab.json", "merges.txt")
+_STALE_AFTER_EXPANSION = ("vocab.json", "merges.txt", "tokenizer.model")
 _PROBE_LENGTH = 16
 
 _LOAD_SCRIPT = """

@@ -228,7 +228,7 @@ def _vocabulary(record: RunRecord, recipe: Recipe) -> str:
     new = len(listed) if isinstance(listed, list) else number_of(record.expansion.get("num_new"))
     if not isinstance(old, int) or not isinstance(new, int):
         return "The record of the expansion is missing."
-    parts = [_came(record, old, new), _checks(record), _ONE_FILE, *_changed_pattern(record)]
+    parts = [_came(record, old, new), _checks(record), _ONE_FILE, *_changed_pattern(record), *_scores(record)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -272,6 +272,17 @@ def _changed_pattern(record: RunRecord) -> Iterator[str]:
     )
     if record.pattern is not None:
         yield f"The pattern: {markdown_text(record.pattern)}"
+
+
+def _scores(record: RunRecord) -> Iterator[str]:
+    """Say what llama.cpp needs beside tokenizer.json, where the new tokenizer is one with scores elsewhere."""
+    if record.expansion.get("family") == "sentencepiece_bpe" and record.expansion.get("num_new"):
+        yield (
+            "**For llama.cpp**, export the run with `lingraft export RUN --to FOLDER --sentencepiece`: its converter "
+            "reads the order of merges from a tokenizer.model, which that command writes and checks. Without one, it "
+            "takes a tokenizer of Llama 2's or Mistral's kind without an error or a warning, and the converted model "
+            "gives text wrong ids."
+        )
 
 
 def _corpora(record: RunRecord, recipe: Recipe) -> str:

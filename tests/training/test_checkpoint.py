@@ -295,3 +295,22 @@ def test_an_optimizer_of_other_parameters_is_refused() -> None:
     names_of = {p: n for n, p in layer.named_parameters()}
     with pytest.raises(CheckpointError, match="of other parameters"):
         restore_optimizer([torch.optim.AdamW(layer.parameters())], names_of, {"x::step": torch.tensor(1.0)})
+
+
+def test_pruning_takes_a_link_alone_and_what_is_no_folder(tmp_path: Path) -> None:
+    """Someone has linked a later step to an earlier one: through the link, the one that stays would lose its seal."""
+    kept = [save(tmp_path, step) for step in (1, 2)]
+    (tmp_path / "step-00000008").symlink_to(kept[1])
+    (tmp_path / "step-00000009").write_text("x")
+    prune_checkpoints(tmp_path, newest=2)
+    assert names(tmp_path) == ["step-00000001", "step-00000002"]
+    assert latest_checkpoint(tmp_path, PRINTS)[0].step == 2
+
+
+def test_a_manifest_of_brackets_is_damaged(tmp_path: Path) -> None:
+    """JSON that is nested too deeply is no ValueError to Python's reader."""
+    save(tmp_path, 1)
+    (save(tmp_path, 2) / "manifest.json").write_text("[" * 100_000)
+    found, passed_over = latest_checkpoint(tmp_path, PRINTS)
+    assert (found.step, len(passed_over)) == (1, 1)
+    prune_checkpoints(tmp_path, keep=1)

@@ -242,7 +242,7 @@ def _verified_manifest(folder: Path, between: Callable[[], None] | None = None) 
             raise ValueError("it is not what was written")
         if manifest["format"] != _FORMAT:
             raise CheckpointError(f"{folder.name}: format {manifest['format']}, this version reads {_FORMAT}")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{folder.name}: manifest.json is missing or damaged ({type(error).__name__})") from error
     for name, entry in files.items():
         path = folder / name
@@ -272,6 +272,10 @@ def prune_checkpoints(folder: Path, keep: int = 2, *, newest: int | None = None)
     if (healthy := next(filter(_is_healthy, ours), None)) is not None and healthy not in kept:
         kept = [*ours[: max(1, keep - 1)], healthy]
     for old in [*later, *[path for path in ours if path not in kept]]:
+        if old.is_symlink() or not old.is_dir():
+            # A link goes alone: what it leads to may be the checkpoint that stays.
+            old.unlink()
+            continue
         (old / "manifest.json").unlink(missing_ok=True)
         shutil.rmtree(old)
 
@@ -281,7 +285,7 @@ def _is_healthy(folder: Path) -> bool:
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         return bool(manifest["state"].get("healthy", True))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
 
 

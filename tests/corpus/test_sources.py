@@ -20,6 +20,20 @@ def tree(tmp_path):
     return tmp_path
 
 
+def test_a_pipe_is_no_text(tree):
+    """Reading from it would wait for whoever writes into it."""
+    os.mkfifo(tree / "p.jsonl")
+    (tree / "loop.jsonl").symlink_to(tree / "loop.jsonl")
+    for given, message in (("p.jsonl", r"p\.jsonl' is a pipe"), ("loop.jsonl", r"loop\.jsonl' is a link that leads")):
+        with pytest.raises(CorpusError, match=message):
+            find_sources([str(tree / given)], "corpora.eu.path")
+    (tree / "loop.jsonl").unlink()
+    for given in (str(tree), str(tree / "*.jsonl")):
+        found = find_sources([given], "corpora.eu.path")
+        assert tree / "b.jsonl" in found.files
+        assert (tree / "p.jsonl", "a pipe, a socket or a device") in found.ignored
+
+
 @pytest.mark.parametrize(
     ("paths", "names"),
     [

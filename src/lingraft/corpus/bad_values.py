@@ -105,9 +105,9 @@ class BadValues:
                 begins.
         """
         if self.reading.bad_lines == "error":
-            raise CorpusError(
-                f"{sample}{hint} ({self.where}.bad_lines: skip would leave it out); it begins: {sample.text}"
-            )
+            # Text that no recipe names has no such option.
+            way = f" ({self.where}.bad_lines: skip would leave it out)" if self.where.startswith("corpora.") else ""
+            raise CorpusError(f"{sample}{hint}{way}; it begins: {sample.text}")
         self.num_bad += 1
         self.rejects.add(sample)
 

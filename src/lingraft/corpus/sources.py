@@ -16,6 +16,7 @@ __all__ = ["Sources", "find_files", "find_sources"]
 _KINDS = tuple(f"{kind}{packed}" for kind in (".txt", ".jsonl") for packed in ("", ".gz", ".zst"))
 _KINDS_LISTED = ".txt, .jsonl (also .gz, .zst) or .parquet"
 _UNKNOWN = "not of a kind that can be read, by its name"
+_NO_FILE = "a pipe, a socket or a device"
 _HIDDEN = "hidden: its name begins with a dot"
 
 
@@ -82,6 +83,8 @@ def _is_wanted(match: tuple[Path, str], ignored: dict[Path, str], where: str) ->
 def _expand(given: str, where: str) -> Iterator[tuple[Path, str]]:
     """Yield the files behind one path, each with the reason for which it is passed over, or an empty one."""
     path = Path(given)
+    if not given:
+        raise CorpusError(f"{where}: a path is empty; name a file, a folder or a glob")
     if path.is_file():
         if not _is_readable(path):
             raise CorpusError(f"{where}: {given!r} is not a file of a kind that can be read: {_KINDS_LISTED}")
@@ -91,7 +94,11 @@ def _expand(given: str, where: str) -> Iterator[tuple[Path, str]]:
     elif glob.has_magic(given):
         for match in _glob(path):
             if not match.is_dir():
-                yield match, "" if _is_readable(match) else _UNKNOWN
+                yield match, _why_passed_over(match)
+    elif path.is_symlink():
+        raise CorpusError(f"{where}: {given!r} is a link that leads nowhere ({os.readlink(path)})")
+    elif path.exists():
+        raise CorpusError(f"{where}: {given!r} is {_NO_FILE}; text is read from files, more than once")
     else:
         raise CorpusError(f"{where}: {given!r} does not exist{_nearest_existing(path)}{_hub_hint(path)}")
 
@@ -112,7 +119,7 @@ def _walk(folder: Path, above: frozenset[Path]) -> Iterator[tuple[Path, str]]:
         if _is_hidden(entry.name):
             yield entry, _HIDDEN
         elif not entry.is_dir():
-            yield entry, "" if _is_readable(entry) else _UNKNOWN
+            yield entry, _why_passed_over(entry)
         elif entry.is_symlink() and entry.resolve() in inside:
             yield entry, "a link to a folder that it lies in"
         else:
@@ -121,6 +128,13 @@ def _walk(folder: Path, above: frozenset[Path]) -> Iterator[tuple[Path, str]]:
 
 def _is_hidden(name: str) -> bool:
     return name.startswith(".")
+
+
+def _why_passed_over(path: Path) -> str:
+    """Return why a file of a folder is not read, or nothing; of a pipe one would wait for ever for the first line."""
+    if not _is_readable(path):
+        return _UNKNOWN
+    return _NO_FILE if path.exists() and not path.is_file() else ""
 
 
 def _is_readable(path: Path) -> bool:

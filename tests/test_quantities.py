@@ -36,7 +36,8 @@ def test_decimal_tokens_are_exact(digits: int, places: int, suffix: str) -> None
 
 
 @pytest.mark.parametrize(
-    "value", [True, -1, "-5", "1.5", 1.5, "5 million", "10%", None, [], float("inf"), float("nan"), "1e3"]
+    "value",
+    [True, -1, "-5", "1.5", 1.5, "5 million", "10%", None, [], float("inf"), float("nan"), "1e3", 1e18, "2000000T"],
 )
 def test_what_is_no_number_of_tokens_is_refused(value) -> None:
     with pytest.raises(ValueError, match="tokens"):

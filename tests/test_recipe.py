@@ -250,6 +250,31 @@ def test_options_of_another_average_are_refused(tmp_path, ema: str, message: str
 
 
 @pytest.mark.parametrize(
+    ("ema", "kept"),
+    [
+        ("{kind: uniform, every: 4}", True),  # step 8, behind step 4
+        ("{kind: uniform, every: 5, after: 62.5%}", False),  # step 5 is not behind step 5
+        ("{kind: uniform, every: 1, after: 100%}", False),
+        ("{kind: shadow, every: 9}", False),
+        ("{kind: shadow, every: 8}", True),
+        ("{kind: live, every: 9}", True),
+    ],
+)
+def test_an_average_beside_the_weights_that_takes_nothing_in_is_refused(ema: str, *, kept: bool) -> None:
+    """There would be no averaged weights at the end of the stage, which is when it would be found out."""
+    stage = (
+        "{name: s, tokens: 128, mix: {eu: 1.0}, lr: {peak: 1e-3}, batch: {tokens: 16, sequence_length: 8}, ema: EMA}"
+    )
+    text = "name: x\nbase_model: y\nlanguages: {source: en, target: eu}\ncorpora: {eu: {path: a}, en: {path: b}}\n"
+    text += f"stages: [{stage.replace('EMA', ema)}]\n"
+    if kept:
+        assert parse_recipe(text, "r.yaml").stages[0].ema is not None
+        return
+    with pytest.raises(RecipeError, match=r"stages\.0\.ema\.every: of the stage's 8 steps none is every .* would keep"):
+        parse_recipe(text, "r.yaml")
+
+
+@pytest.mark.parametrize(
     ("mix", "corpora", "options"),
     [
         (

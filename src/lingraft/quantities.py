@@ -23,6 +23,8 @@ __all__ = [
 ]
 
 _SUFFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
+# Positions are 64-bit numbers; all text there is has a thousandth of this.
+_TOO_MANY = 10**18
 _TOKENS = re.compile(r"\s*(\d[\d_]*(?:\.\d+)?)\s*([kKMBGT]?)\s*")
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
@@ -32,7 +34,7 @@ def parse_tokens(value: Any) -> int:
     """Return a whole number of tokens from ``50_000_000``, ``"50M"``, ``"1.5B"`` or ``100000``.
 
     Raises:
-        ValueError: the value is a boolean, negative, not whole, or not of that form.
+        ValueError: the value is a boolean, negative, not whole, beyond what is ever counted, or not of that form.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"must be a number of tokens such as 200k, 50M or 1B, not {value!r}")
@@ -44,6 +46,8 @@ def parse_tokens(value: Any) -> int:
         value = value.numerator if value.denominator == 1 else float(value)
     if (isinstance(value, float) and not math.isfinite(value)) or value < 0 or value != int(value):
         raise ValueError(f"must be a whole number of tokens, zero or more, not {value!r}")
+    if value >= _TOO_MANY:
+        raise ValueError(f"must be a number of tokens below {_TOO_MANY // 10**12:,}T, not {value!r}")
     return int(value)
 
 

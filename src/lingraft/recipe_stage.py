@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from lingraft.errors import nearest
-from lingraft.quantities import Fraction, Length, TokenCount
+from lingraft.quantities import Fraction, Length, TokenCount, length_in_tokens
 from lingraft.recipe_guard import Ema, Slices
 from lingraft.recipe_part import Choice, Name, Part, as_tuple
 
@@ -318,6 +319,31 @@ class Stage(Part):
                 f"slices with ema.kind {self.ema.kind}: a merge has no average beside it; use live or none"
             )
         return self
+
+    @model_validator(mode="after")
+    def _something_to_keep(self) -> "Stage":
+        if self.ema is not None and self.ema.is_beside and not self._num_averaged(self.ema):
+            begin = "" if self.ema.after is None else f" and behind step {self._steps_in(self.ema.after)}"
+            raise PydanticCustomError(
+                "inconsistent",
+                "of the stage's {steps} steps none is every {every}th{begin}: {kind} would keep nothing",
+                {
+                    "steps": self.num_steps,
+                    "every": self.ema.every,
+                    "begin": begin,
+                    "kind": self.ema.kind,
+                    "tail": "ema.every",
+                },
+            )
+        return self
+
+    def _num_averaged(self, ema: Ema) -> int:
+        """How many steps an average takes in: those that ``every`` divides, behind ``after``."""
+        every = ema.every or 1
+        return self.num_steps // every - (0 if ema.after is None else self._steps_in(ema.after) // every)
+
+    def _steps_in(self, length: int | float) -> int:
+        return length_in_tokens(length, self.num_steps * self.batch.tokens) // self.batch.tokens
 
     @property
     def is_guarded(self) -> bool:

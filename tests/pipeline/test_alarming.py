@@ -172,6 +172,16 @@ def test_a_probe_that_is_not_measured_is_refused_by_the_plan(make_recipe) -> Non
     make_plan(make_recipe("measure={probes: []}"))
 
 
+def test_a_score_that_the_probe_does_not_give_is_refused_before_anything_trains(make_recipe, tmp_path) -> None:
+    """The alarm would be silent for ever."""
+    probes = "measure={at: [100%], probes: [{name: random_copy, num_items: 2}], validation_bytes: 1000, alarm: ALARM}"
+    loose = ("embeddings.max_source_mass=1.0", "embeddings.max_source_rise=9")
+    recipe = make_recipe(probes.replace("ALARM", "{probe: random_copy/acuracy}"), *loose)
+    with pytest.raises(RecipeError, match=r"'random_copy/acuracy' is no score .*did you mean 'random_copy/accuracy'"):
+        adapt(recipe, tmp_path / "run")
+    assert not (tmp_path / "run" / "stages" / "1-first" / "model").exists()
+
+
 def test_a_word_that_nothing_listens_to_is_refused(make_recipe, tmp_path) -> None:
     with pytest.raises(RecipeError, match="'alarms' is not one of mix, data, memory, alarm, did you mean 'alarm'"):
         adapt(make_recipe(), tmp_path / "run", accept_changed=["alarms"])

@@ -62,12 +62,20 @@ def test_what_was_computed_is_computed_once_for_its_inputs(tmp_path) -> None:
             r"stages\.1\.guards\.1: unknown guard 'ecw', did you mean 'ewc'",
         ),
         ("[{name: l2_start, strength: -1.0}]", r"stages\.1\.guards\.0\.strength: must be at least 0"),
+        ("[source_shielded, {name: nope}]", r"stages\.1\.guards\.1: unknown guard 'nope'"),
         ("[source_shielded, source_shielded]", r"stages\.1\.guards: a guard is named twice"),
     ],
 )
 def test_the_plan_refuses_what_the_run_would(make_recipe, guards: str, message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         make_plan(make_recipe(f"stages.1.guards={guards}"))
+
+
+def test_a_guard_of_the_body_has_nothing_to_do_where_rows_train_alone(make_recipe) -> None:
+    """The run would find out at the beginning of the stage, which may be days after its own."""
+    message = r"stages\.0\.guards\.0: source_shielded is about matrices of the body, and stages\.0\.train is new_emb"
+    with pytest.raises(RecipeError, match=message):
+        make_plan(make_recipe("stages.0.guards=[source_shielded]"))
 
 
 def test_the_plan_counts_what_guards_hold_and_takes_them_for_a_guard(make_recipe) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from lingraft.errors import ForgettingError, InterruptedRunError, RecipeError
+from lingraft.errors import ForgettingError, InterruptedRunError, RecipeError, nearest
 from lingraft.measure.alarm import Finding, ForgettingLimits, judge_forgetting
 from lingraft.measurement import Measurement, prompts_gate
 from lingraft.pipeline.progress import Progress
@@ -118,8 +118,10 @@ class ForgettingWatch:
 
         Raises:
             ForgettingError: the last moment that was judged stopped the run, and nothing was said to that.
+            RecipeError: the recipe names a score that the probe did not give of the base: the alarm would never sound.
         """
         self.due, self._known = None, self._read()
+        self._refuse_unscored()
         standing = self._standing()
         if not standing:
             return
@@ -131,6 +133,18 @@ class ForgettingWatch:
             raise ForgettingError(
                 f"the alarm on forgetting stopped this run in stage {last.stage!r} at {last.tokens:,} tokens ({told}), "
                 f"and nothing has changed since. {_ways_on()}"
+            )
+
+    def _refuse_unscored(self) -> None:
+        alarm = self.recipe.measure.alarm
+        if alarm.action == "off" or alarm.probe is None or alarm.probe == type(alarm)().probe:
+            return
+        scores = [row.name.removeprefix("probe/") for row in self._known if row.name.startswith("probe/")]
+        if scores and alarm.probe not in scores:
+            of_it = [score for score in scores if score.startswith(f"{alarm.probe.partition('/')[0]}/")]
+            raise RecipeError(
+                f"measure.alarm.probe: {alarm.probe!r} is no score of that probe{nearest(alarm.probe, of_it)} (scores: "
+                f"{', '.join(of_it)})"
             )
 
     def _read(self) -> list[Measurement]:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from lingraft.errors import RecipeError
 from lingraft.model.locate import BaseDescription
 from lingraft.recipe import Recipe, Stage
 
@@ -12,7 +13,7 @@ def guard_copies(stage: Stage, index: int = 0) -> int:
     """Return how many fp32 copies of what learns a stage's guards hold at most.
 
     Raises:
-        RecipeError: a name, an option or a value cannot be used.
+        RecipeError: a name, an option or a value cannot be used, or a guard has nothing to do in the stage.
     """
     if not stage.guards:
         # The guards import torch, which a plan can do without.
@@ -23,6 +24,11 @@ def guard_copies(stage: Stage, index: int = 0) -> int:
     for number, choice in enumerate(stage.guards):
         where = f"stages.{index}.guards.{number}"
         bind_guard(choice.name, choice.options, where)
+        if guards.get(choice.name, where).marks.get("of_body") and all("embeddings" in word for word in stage.trains):
+            raise RecipeError(
+                f"{where}: {choice.name} is about matrices of the body, and stages.{index}.train is "
+                f"{', '.join(stage.trains)}; leave it out there"
+            )
         copies += int(guards.get(choice.name, where).marks.get("copies", 0))
     return copies
 

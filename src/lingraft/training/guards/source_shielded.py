@@ -23,6 +23,7 @@ __all__ = ["SourceShielded", "input_norms", "shielded_columns"]
     copies=1,
     limits={"share": (0, 1), "tokens": (1, inf)},
     divides=False,
+    of_body=True,
 )
 class SourceShielded(Companion):
     """Freezes the most important columns of every matrix of the body; what is important, a little source text says.

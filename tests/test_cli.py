@@ -374,7 +374,12 @@ def test_list_names_everything_with_options_summary_and_reference(kind, entries,
         (["plan", "{recipe}", "--set", "languages.target=no"], "languages.target: no corpus is in 'no'"),
         (["eval", "{base}", "--text", "{tmp}/none.txt"], "does not exist"),
         (["eval", "{tmp}/none", "--text", "{recipe}"], "model: there is no"),
-        (["eval", "{base}", "--text", "{tmp}/empty.txt"], "needs at least one document"),
+        (["eval", "{base}", "--text", "{tmp}/empty.txt"], "empty.txt: there is no text in them"),
+        (["eval", "{base}", "--text", ""], "text: a path is empty"),
+        (["eval", "", "--text", "x"], "model: an empty name is a folder without config.json"),
+        (["probe", "--probe", "copain", "--items", "{tmp}"], "{tmp}: Is a directory"),
+        (["merge", "{base}", "{base}", "--weights", "0.5,0.5", "--to", "{recipe}/m"], "{recipe}: File exists"),
+        (["merge", "{base}", "{base}", "--weights", "0.5,0.5", "--to", "/proc/m"], "/proc/m: No such file"),
         (["probe", "{base}", "--probe", "random_cpoy"], "did you mean 'random_copy'"),
         (["probe"], "name a model to run the probe on, or a file with --items"),
         (["probe", "--items", "{base}.items"], "random_copy draws token ids: this needs a model"),
@@ -391,7 +396,7 @@ def test_list_names_everything_with_options_summary_and_reference(kind, entries,
 def test_mistakes_are_one_message_and_status_1(words, message, tmp_path, recipe, tied_folder, untied_folder, refused):
     (tmp_path / "empty.txt").write_text("")
     known = {"recipe": recipe, "tmp": tmp_path, "base": tied_folder, "untied": untied_folder}
-    assert message in refused(*(word.format(**known) for word in words))
+    assert message.format(**known) in refused(*(word.format(**known) for word in words))
 
 
 @pytest.mark.parametrize(

@@ -251,3 +251,17 @@ def main() -> None:
 
         print(f"error: {visible(str(error))}", file=sys.stderr)
         sys.exit(1)
+    except OSError as error:
+        # What the system refuses, a user can act on: a place that cannot be written, a file that may not be read.
+        if error.filename is None or error.strerror is None:
+            raise
+        from lingraft.report.escaping import visible
+
+        print(f"error: {visible(_meant(error.filename2 or error.filename))}: {error.strerror}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _meant(place: Any) -> str:
+    """Return the path that a user named, where the system names the one under which it was being written."""
+    path = Path(os.fsdecode(place)) if isinstance(place, str | bytes) else Path(str(place))
+    return str(path.with_name(re.sub(r"^\.(.+)\.\d+\.tmp$", r"\1", path.name)))

@@ -74,9 +74,13 @@ def evaluate(
     opened = found.load()
     if text:
         bits = inspecting.evaluate(opened, text, text_field=field, max_bytes=max_bytes)
+        interval = "no interval from one document"
+        if bits.low is not None and bits.high is not None:
+            interval = f"95 % interval {bits.low:.4f} to {bits.high:.4f}"
+        left_out = f"; {bits.lossy} left out, as the tokenizer changes them" if bits.lossy else ""
         print(
-            f"{bits.value:.4f} bits per byte, 95 % interval {bits.low:.4f} to {bits.high:.4f}; "
-            f"{bits.documents} documents, {bits.bytes:,} bytes, {bits.tokens:,} tokens"
+            f"{bits.value:.4f} bits per byte, {interval}; "
+            f"{bits.documents} documents, {bits.bytes:,} bytes, {bits.tokens:,} tokens{left_out}"
         )
     if prepared:
         answers = asking.ask_tasks(opened, prepared, label_items=label_items)

@@ -39,6 +39,11 @@ def test_the_bootstrap_draws_both_sums_together_and_is_seeded() -> None:
     assert (low, high) == pytest.approx((1 - 1.96 * 0.0861, 1 + 1.96 * 0.0861), abs=0.02)
 
 
+def test_one_document_has_no_interval() -> None:
+    """Every draw of it is itself: an interval without width would say that nothing is uncertain."""
+    assert bootstrap_ratio([3.0], [2.0]) == (None, None)
+
+
 @pytest.mark.parametrize(("above", "below"), [([], []), ([1.0], [1.0, 2.0])])
 def test_what_is_no_list_of_pairs_is_refused(above: list[float], below: list[float]) -> None:
     with pytest.raises(MeasurementError, match="a ratio needs pairs"):

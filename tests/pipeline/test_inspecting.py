@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lingraft.errors import CorpusError, ModelError, RecipeError
+from lingraft.errors import CorpusError, MeasurementError, ModelError, RecipeError
 from lingraft.pipeline import inspecting
 from lingraft.pipeline.inspecting import compare_continuations, diagnose, evaluate, open_model, probe
 
@@ -238,3 +238,16 @@ def test_continuations_are_greedy_and_in_the_order_of_prompts_and_models(opened,
     told = compare_continuations(models, prompts, max_tokens=5)
     assert told == [[_greedy(model, prompt, 5) for model in models] for prompt in prompts]
     assert len({text for row in told for text in row}) > 1
+
+
+def test_documents_that_the_tokenizer_changes_are_counted_and_one_document_has_no_interval(tied_folder, tmp_path):
+    folder = _copy(tied_folder, tmp_path / "model")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text()) | {"normalizer": {"type": "Lowercase"}}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    folded = open_model(str(folder))
+    (tmp_path / "mixed.jsonl").write_text('{"text": "Tables"}\n{"text": "a cell"}\n{"text": "Rows"}\n')
+    found = evaluate(folded, [str(tmp_path / "mixed.jsonl")])
+    assert (found.documents, found.lossy, found.low, found.high) == (1, 2, None, None)
+    (tmp_path / "upper.txt").write_text("Tables")
+    with pytest.raises(MeasurementError, match=r"upper\.txt: the tokenizer changes all 1 documents"):
+        evaluate(folded, [str(tmp_path / "upper.txt")])

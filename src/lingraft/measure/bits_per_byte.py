@@ -40,8 +40,8 @@ class BitsPerByte:
 
     Attributes:
         value: bits per byte, summed over all documents before dividing.
-        low: lower end of the 95 % interval over documents.
-        high: upper end.
+        low: lower end of the 95 % interval over documents; None with one document.
+        high: upper end, likewise.
         documents: documents scored.
         bytes: their UTF-8 bytes.
         tokens: tokens scored.
@@ -51,11 +51,12 @@ class BitsPerByte:
         characters: code points of the documents after NFC.
         words: their pieces between white space.
         end_bits: bits of the documents' ends; None where they were not scored.
+        lossy: how many others were left out, as they do not come back from their tokens; where it was counted.
     """
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     documents: int
     bytes: int
     tokens: int
@@ -65,6 +66,7 @@ class BitsPerByte:
     characters: int = 0
     words: int = 0
     end_bits: float | None = None
+    lossy: int = 0
 
     @property
     def bits(self) -> float:

@@ -29,10 +29,11 @@ def wilson_interval(successes: int | float, trials: int) -> tuple[float, float]:
 
 def bootstrap_ratio(
     numerators: Sequence[int | float], denominators: Sequence[int | float], *, resamples: int = 1000, seed: int = 0
-) -> tuple[float, float]:
+) -> tuple[float, float] | tuple[None, None]:
     """Return the 95 % percentile interval of Σ numerators / Σ denominators, documents being drawn with replacement.
 
-    Both sums take part in each draw, so a long document weighs as it does in the number itself.
+    Both sums take part in each draw, so a long document weighs as it does in the number itself. One document alone has
+    no interval: every draw would be itself, and say that nothing is uncertain.
 
     Raises:
         MeasurementError: the two lists differ in length or are empty.
@@ -41,6 +42,8 @@ def bootstrap_ratio(
         raise MeasurementError(
             f"a ratio needs pairs, got {len(numerators)} numerators and {len(denominators)} denominators"
         )
+    if len(numerators) == 1:
+        return None, None
     above, below = np.asarray(numerators, dtype=np.float64), np.asarray(denominators, dtype=np.float64)
     picks = np.random.default_rng(seed).integers(len(above), size=(resamples, len(above)))
     ratios = above[picks].sum(axis=1) / below[picks].sum(axis=1)

@@ -97,7 +97,9 @@ def locate_base(reference: str, revision: str | None = None, where: str = "base_
     path = Path(reference)
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise RecipeError(f"{where}: {reference} is a folder without config.json, so not a model")
+            own = f"; the model of this run is {path / 'model'}" if (path / "model" / "config.json").is_file() else ""
+            named = reference or "an empty name"
+            raise RecipeError(f"{where}: {named} is a folder without config.json, so not a model{own}")
         return BaseLocation(reference, "folder", path)
     if path.is_file():
         if path.suffix != ".gguf":

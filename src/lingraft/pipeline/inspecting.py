@@ -3,7 +3,7 @@
 import copy
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from lingraft.corpus import Reading, Rejects, find_files, read_files, source_fingerprint
-from lingraft.errors import ModelError, RecipeError
+from lingraft.errors import MeasurementError, ModelError, RecipeError
 from lingraft.measure.bits_per_byte import BitsPerByte, choose_documents, measure_bits_per_byte, split_lossless
 from lingraft.measure.probes import (
     ProbeContext,
@@ -116,13 +116,20 @@ def find_model(reference: str, *, condition_on: str | None = None, cache: Path |
 def evaluate(
     opened: OpenedModel, paths: Sequence[str], *, text_field: str = "text", max_bytes: int = 200_000
 ) -> BitsPerByte:
-    """Return the bits per byte of a model on text files (see :mod:`lingraft.measure.bits_per_byte` for the rules)."""
+    """Return the bits per byte of a model on text files (see :mod:`lingraft.measure.bits_per_byte` for the rules).
+
+    Raises:
+        CorpusError: a file cannot be read, or none holds any text.
+        MeasurementError: every document is changed by the tokenizer.
+    """
     files = find_files(paths, "text")
     documents = read_files(files, Reading(text_field), corpus="text", rejects=Rejects(), where="text")
     chosen = choose_documents((document.text for document in documents), max_bytes)
-    return measure_bits_per_byte(
-        opened.scorer(), opened.tokenizer, split_lossless(chosen, [opened.tokenizer]).documents
-    )
+    kept = split_lossless(chosen, [opened.tokenizer])
+    if not kept.documents:
+        why = f"the tokenizer changes all {kept.lossy} documents" if kept.lossy else "there is no text in them"
+        raise MeasurementError(f"text: {', '.join(paths)}: {why}, so bits per byte cannot be measured")
+    return replace(measure_bits_per_byte(opened.scorer(), opened.tokenizer, kept.documents), lossy=kept.lossy)
 
 
 def probe(opened: OpenedModel, name: str, options: Mapping[str, Any]) -> list[ProbeScore]:

@@ -139,6 +139,13 @@ def test_a_plan_fits_80_columns_with_nothing_cut_off(plan, terminal):
         assert any(shown in line for line in lines), shown
 
 
+def test_what_a_pattern_stands_for_is_told_as_a_bound(plan):
+    given = plan.stages[0].stage.model_copy(update={"train": ("*norm*",)})
+    out = console(terminal=False, width=200)
+    show_plan(dataclasses.replace(plan, stages=(dataclasses.replace(plan.stages[0], stage=given),)), out)
+    assert "*norm* (at most 1.28k weights)" in written(out)
+
+
 def test_every_warning_of_a_plan_is_shown(plan):
     out = console(terminal=False, width=400)
     show_plan(plan, out)

@@ -238,11 +238,11 @@ def _stages_table(plan: "Plan", price: float | None) -> Table:
     for outline in plan.stages:
         stage = outline.stage
         table.add_column(plain(stage.name), justify="right")
-        trains = ", ".join(stage.trains)
+        trains, most = ", ".join(stage.trains), "at most " if outline.is_most else ""
         average, halves, start = outline.averaging
         columns.append(
             {
-                "trains": f"{plain(trains)} ({format_tokens(outline.trainable)} weights)",
+                "trains": f"{plain(trains)} ({most}{format_tokens(outline.trainable)} weights)",
                 "tokens": format_tokens(outline.tokens),
                 "steps": f"{outline.num_steps:,} of {format_tokens(stage.batch.tokens)} tokens",
                 "sequences": f"{stage.batch.sequences} of {stage.batch.sequence_length} tokens",

@@ -147,6 +147,12 @@ def test_rows_are_rounded_up_and_padding_is_used(make_recipe, overrides, rows):
     assert make_plan(make_recipe(*overrides)).num_rows == rows
 
 
+def test_weights_behind_a_pattern_are_counted_as_at_most_all(make_recipe):
+    whole, pattern = (make_plan(make_recipe(f"stages.1.train={train}")).stages[1] for train in ("all", "['*norm*']"))
+    assert (whole.is_most, pattern.is_most) == (False, True)
+    assert pattern.trainable == whole.trainable
+
+
 @pytest.mark.parametrize(
     ("train", "tied", "trainable"),
     [

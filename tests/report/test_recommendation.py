@@ -49,7 +49,7 @@ def test_levels_changes_and_what_they_say_have_one_direction() -> None:
     """Fewer bits per byte are better and more right answers are; a change that may be chance is called no change."""
     copain, copying = Quantity("probe/copain", "exact_match"), Quantity("probe/sort", "exact_match")
     nothing = Estimate(0.0, 0.0, 0.0, p=1.0, error=0.0, items=40)
-    falls = {copain: _estimate(-0.01, 0.02), copying: nothing}
+    falls = {copain: replace(_estimate(-0.01, 0.02), items=400), copying: nothing}
     levels = LEVELS | {copain: Level(0.30, 0.31), copying: Level(0.5, 0.5)}
     told = _reasons(replace(CHOSEN, loss=_estimate(-0.04, 0.01), falls=falls, levels=levels)).splitlines()
     assert told[0] == (
@@ -60,6 +60,8 @@ def test_levels_changes_and_what_they_say_have_one_direction() -> None:
         "0.310, and 0.300 before training (+0.010 [−0.010, +0.030]): no change that these items show; one of 0.028 would show in 8 of 10 tries."
     )
     assert told[3].endswith("0.500, and 0.500 before training (no difference at all).")
+    few = falls | {copain: replace(falls[copain], items=40)}
+    assert "one of 0.150 would show" in _reasons(replace(CHOSEN, falls=few, levels=levels)), "6 of 40"
 
 
 def _match(value: float, adjusted: float) -> Match:

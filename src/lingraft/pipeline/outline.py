@@ -70,6 +70,11 @@ class StageOutline:
     cost: StepCost | None = None
 
     @property
+    def is_most(self) -> bool:
+        """Whether ``trainable`` is what learns at most: what a pattern stands for is not counted without the model."""
+        return "all" not in self.stage.trains and any(map(_is_pattern, self.stage.trains))
+
+    @property
     def utilisation(self) -> float | None:
         """Model FLOP utilisation (arXiv 2204.02311, app. B): of a tried step, the share of the product rate it reaches.
 
@@ -133,6 +138,11 @@ def path_length(stage: Stage, rates: StageRates) -> float:
     return kept * stage.num_steps * sum(map(rates.at, points)) / len(points)
 
 
+def _is_pattern(word: str) -> bool:
+    name, _, count = word.partition(":")
+    return name not in TRAIN_WORDS and not count
+
+
 def _learning(recipe: Recipe, base: BaseDescription, stage: Stage, parameters: int, rows: int, in_blocks: int) -> int:
     """Return how many weights learn: by words exactly but for layers, which count alike; by patterns at most all."""
     sides = ("input", "output")
@@ -142,7 +152,7 @@ def _learning(recipe: Recipe, base: BaseDescription, stage: Stage, parameters: i
     share = 0.0
     for word in stage.trains:
         name, _, count = word.partition(":")
-        if word == "all" or (name not in TRAIN_WORDS and not count):
+        if word == "all" or _is_pattern(word):
             return parameters
         if name == "blocks" and in_blocks:
             share = min(1.0, share + in_blocks / body)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lingraft.measure.comparison import Arm, Level, Match, Quantity
-from lingraft.measure.paired import Estimate
+from lingraft.measure.paired import Estimate, smallest_detectable
 from lingraft.measure.verdict import Standing, Verdict, bits_of, is_lost
 from lingraft.report.metrics import metric_of
 from lingraft.report.rows import format_share, language_name
@@ -155,7 +155,7 @@ def _gains_and_costs(verdict: Verdict, chosen: Standing) -> Iterator[str]:
         yield f"Whether it keeps within that limit is not settled: the interval reaches {signed(chosen.loss.high)}."
     for quantity, fall in chosen.falls.items():
         level, change = levels[quantity], difference_in_words(fall.negated)
-        told = f"{level.after:.3f}, and {level.before:.3f} before training ({change}){_so(fall.negated)}"
+        told = f"{level.after:.3f}, and {level.before:.3f} before training ({change}){_so(fall.negated, of_items=True)}"
         yield f"In-context learning, {in_words(quantity)}: {told}."
     if (better := verdict.dominated_by(chosen.arm)) is not None:
         may = verdict.standing(better).excluded is None
@@ -168,15 +168,17 @@ def _needs(level: Level, change: Estimate) -> str:
     return f"needs {after} bits for a byte of text, the base model {before} ({difference_in_words(change)})"
 
 
-def _so(improvement: Estimate) -> str:
+def _so(improvement: Estimate, *, of_items: bool = False) -> str:
     """Return what a change says, where more is better: nothing, so far as the items show, unless 0 is left out.
 
-    Then what they would have shown stands beside it: few items show little.
+    Then what they would have shown stands beside it: few items show little. Where items are right or wrong, resampling
+    that meets one or two that changed says too little of what more would look like; a few must change in any case.
     """
     if improvement.is_nothing:
         return ""
     if not improvement.is_told:
-        return f": no change that these items show; one of {improvement.detectable:.3f} would show in 8 of 10 tries"
+        least = max(improvement.detectable, smallest_detectable(0.0, improvement.items) if of_items else 0.0)
+        return f": no change that these items show; one of {least:.3f} would show in 8 of 10 tries"
     return ": better" if improvement.value > 0 else ": worse"
 
 

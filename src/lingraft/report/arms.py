@@ -1,10 +1,11 @@
 """Where every arm of an experiment stands beside the base model, and which options make it what it is."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from lingraft.measure.comparison import Level, Quantity
 from lingraft.measure.paired import Estimate
 from lingraft.measure.verdict import Standing, Verdict, bits_of
+from lingraft.quantities import format_duration
 from lingraft.recipe import Recipe
 from lingraft.report.blocks import definitions, table
 from lingraft.report.contenders import Contender, Experiment
@@ -93,7 +94,38 @@ def settings_table(experiment: Experiment) -> Html:
     shown = table(caption, ("option", *names), rows, whole=True) if rows else ""
     notes = experiment.notes
     told = element("ul", (element("li", note) for note in notes), class_="notes") if notes else ""
-    return join(definitions(_shared(experiment)), shown, told)
+    return join(definitions(_shared(experiment)), shown, _cost_table(experiment), told)
+
+
+def _cost_table(experiment: Experiment) -> Html:
+    """Return what every arm's training took, where it is recorded, as the mean of its runs."""
+    # The averaged weights of a run are an arm too, and cost what its raw ones do.
+    trained = {tuple(run.folder for run in runs): (arm, runs) for arm, runs in reversed(experiment.runs.items())}
+    rows = [
+        (
+            isolated(arm),
+            _mean([_recorded(run, "seconds/stage", sum) for run in runs], format_duration),
+            _mean([_recorded(run, "peak_memory_bytes", max) for run in runs], _gibibytes),
+        )
+        for arm, runs in reversed(trained.values())
+    ]
+    if all(cells == ["–", "–"] for _, *cells in rows):
+        return Html("")
+    caption = "What the training of an arm took, measuring left out, on whatever machine it ran; the mean of its runs"
+    return table(caption, ("arm", "time", "peak memory"), rows, whole=True)
+
+
+def _recorded(run: Contender, name: str, sum_up: Callable[[Iterable[float]], float]) -> float:
+    """Return a number of all stages of a run, 0 where none is recorded."""
+    return sum_up([0.0, *(row.value for row in run.record.rows if row.name == name)])
+
+
+def _mean(values: Sequence[float], told: Callable[[float], str]) -> str:
+    return told(sum(values) / len(values)) if all(values) else "–"
+
+
+def _gibibytes(size: float) -> str:
+    return f"{size / 2**30:.1f} GiB"
 
 
 def _shared(experiment: Experiment) -> dict[str, str]:

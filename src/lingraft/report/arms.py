@@ -100,14 +100,14 @@ def settings_table(experiment: Experiment) -> Html:
 def _cost_table(experiment: Experiment) -> Html:
     """Return what every arm's training took, where it is recorded, as the mean of its runs."""
     # The averaged weights of a run are an arm too, and cost what its raw ones do.
-    trained = {tuple(run.folder for run in runs): (arm, runs) for arm, runs in reversed(experiment.runs.items())}
+    trained = {tuple(run.folder for run in runs): (arm, runs) for arm, runs in reversed([*experiment.runs.items()])}
     rows = [
         (
             isolated(arm),
             _mean([_recorded(run, "seconds/stage", sum) for run in runs], format_duration),
             _mean([_recorded(run, "peak_memory_bytes", max) for run in runs], _gibibytes),
         )
-        for arm, runs in reversed(trained.values())
+        for arm, runs in reversed([*trained.values()])
     ]
     if all(cells == ["–", "–"] for _, *cells in rows):
         return Html("")

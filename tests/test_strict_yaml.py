@@ -1,5 +1,6 @@
 """YAML without guesses."""
 
+import json
 from typing import Any
 
 import pytest
@@ -59,6 +60,8 @@ def test_scalars_follow_yaml_1_2(text: str, value: Any) -> None:
         ("a: 1\n---\nb: 2\n", 2, "not valid YAML"),
         ("a: \x07\n", 1, "not valid YAML"),
         ("a: 1\nb: " + "9" * 5000, 2, "b: a number of 5000 digits"),
+        ('a: 1\nb: "x \\ud83d"\n', 2, "b: 'x \\ud83d' holds half of a character"),
+        ('a: 1\n"\\ude00": 2\n', 2, "holds half of a character"),
         ("a: 1\nb: " + "[" * 3000, 2, "nested deeper than 32"),
         ("a: 1\nb: " + "[" * 32 + "]" * 32, 2, "nested deeper than 32"),
     ],
@@ -68,6 +71,11 @@ def test_what_is_refused_names_file_and_line(text: str, line: int, message: str)
         parse_yaml(text, "r.yaml")
     assert str(error.value).startswith(f"r.yaml:{line}: ")
     assert message in str(error.value)
+
+
+def test_what_json_writes_as_two_escapes_is_one_character() -> None:
+    """`lingraft init` writes paths as JSON does, and so do people's scripts."""
+    assert parse_yaml(json.dumps({"data/📚": "𐌰 café"}), "r.yaml").value == {"data/📚": "𐌰 café"}
 
 
 def test_every_path_knows_its_line() -> None:

@@ -114,7 +114,7 @@ def _build(node: yaml.Node, path: Path, document: LinedValue) -> Any:
         if len(node.value) > _MAX_DIGITS and not _is_text(node.value):
             raise RecipeError(f"{document.where(path)}: a number of {len(node.value)} digits is not allowed")
         return _scalar(node.value)
-    return node.value
+    return _whole(node.value, document.where(path))
 
 
 def _build_mapping(node: yaml.MappingNode, path: Path, document: LinedValue) -> dict[str, Any]:
@@ -123,13 +123,23 @@ def _build_mapping(node: yaml.MappingNode, path: Path, document: LinedValue) -> 
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
             raise RecipeError(f"{document.source}:{line}: a key must be plain text")
-        key = key_node.value
+        key = _whole(key_node.value, f"{document.source}:{line}")
         if key in mapping:
             first = document.lines[(*path, key)]
             raise RecipeError(f"{document.source}:{line}: key {key!r} is given twice (first on line {first})")
         document.lines[(*path, key)] = line
         mapping[key] = _build(value_node, (*path, key), document)
     return mapping
+
+
+def _whole(text: str, where: str) -> str:
+    """Return a text with the pairs of escapes joined in which JSON writes what lies beyond U+FFFF, as an emoji does."""
+    if text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text):
+        return text
+    try:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{where}: {text!r} holds half of a character (a lone surrogate)") from error
 
 
 def _scalar(text: str) -> Any:

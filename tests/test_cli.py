@@ -303,6 +303,15 @@ def test_export_for_llama_cpp_is_refused_where_the_converter_needs_no_more(finis
     assert not (tmp_path / "out").exists()
 
 
+def test_a_path_cannot_speak_to_the_terminal(finished, tmp_path, lingraft):
+    """An escape code in a name would clear the screen, and a bidi mark would turn the line around."""
+    to = tmp_path / "a\x1b[2J\u202eb"
+    for words in (("report", finished[0], "-o", to), ("export", finished[0], "--to", tmp_path / "\x1b[2Jmodel")):
+        said = lingraft(*words)
+        assert (said.code, "\x1b" in said.out, "\u202e" in said.out) == (0, False, False)
+        assert "␛[2J" in said.out
+
+
 def test_export_of_a_damaged_model_leaves_nothing(finished, tmp_path, refused):
     shutil.copytree(finished[0] / "model", tmp_path / "run" / "model")
     config = tmp_path / "run" / "model" / "config.json"

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from lingraft.cli_models import model_verbs
-from lingraft.cli_options import Overrides, RecipePath, RunFolder, new_console, read_recipe
+from lingraft.cli_options import Overrides, RecipePath, RunFolder, new_console, read_recipe, say
 from lingraft.cli_runs import run_verbs
 
 __all__ = ["app", "main"]
@@ -83,7 +83,7 @@ def init(
     )
     parse_recipe(text, str(to))
     write_file(to, text)
-    print(f"{to} is written; see what it comes to with: lingraft plan {to}")
+    say(f"{to} is written; see what it comes to with: lingraft plan {to}")
 
 
 def _seen_from(folder: Path, path: str) -> str:
@@ -125,7 +125,7 @@ def data(recipe: RecipePath, overrides: Overrides = None, to: RunFolder = None) 
     finally:
         progress.close()
     show_data(found, console)
-    print(f"report: {folder / 'data.html'} and {folder / 'data.json'}")
+    say(f"report: {folder / 'data.html'} and {folder / 'data.json'}")
 
 
 @app.command()
@@ -148,9 +148,9 @@ def run(
     if os.environ.get("RANK", "0") != "0":
         return
     if until is None:
-        print(f"model:  {folder / 'model'}\nreport: {folder / 'report.html'}")
+        say(f"model:  {folder / 'model'}\nreport: {folder / 'report.html'}")
     else:
-        print(f"stopped after {until} as asked; the same command without --until goes on ({folder})")
+        say(f"stopped after {until} as asked; the same command without --until goes on ({folder})")
 
 
 def _adapt(
@@ -204,9 +204,9 @@ def expand(
     if curve:
         stored = json.loads((folder / "expansion.json").read_text(encoding="utf-8"))
         show_curve(FertilityCurve.from_dict(stored["curve"]), new_console())
-    print(f"tokenizer: {folder / 'tokenizer.json'}\ngates: {folder / 'gates.json'}")
+    say(f"tokenizer: {folder / 'tokenizer.json'}\ngates: {folder / 'gates.json'}")
     if not vocabulary_only:
-        print(f"expanded model: {folder.parent / 'embeddings' / 'model'}")
+        say(f"expanded model: {folder.parent / 'embeddings' / 'model'}")
 
 
 @app.command()

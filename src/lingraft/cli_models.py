@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lingraft.cli_options import ConditionOn, ModelName, cache, new_console
+from lingraft.cli_options import ConditionOn, ModelName, cache, new_console, say
 
 __all__ = ["diagnose", "evaluate", "generate", "merge", "model_verbs", "probe"]
 
@@ -87,7 +87,7 @@ def evaluate(
         show_answers(answers, console)
         if json is not None:
             asking.write_answers(json, found, answers)
-            print(f"{len(answers.items):,} items with their scores: {json}")
+            say(f"{len(answers.items):,} items with their scores: {json}")
 
 
 def _refuse_without_task(*options: Any) -> None:
@@ -143,7 +143,7 @@ def diagnose(model: ModelName, against: Annotated[str, typer.Option(help="the ba
 
     opened = [inspecting.open_model(name, cache=cache()) for name in (model, against)]
     shift, grown = inspecting.diagnose(*opened)
-    print(f"mean L2 over tensors: {shift.mean_l2:.4f}; {grown} tokens more than {against}")
+    say(f"mean L2 over tensors: {shift.mean_l2:.4f}; {grown} tokens more than {against}")
     for kind, sums in sorted(shift.kinds.items()):
         print(f"{kind:16} relative L2 {sums.relative_l2:.5f}  cosine {sums.cosine:.6f}")
 
@@ -165,7 +165,7 @@ def generate(
     for text, told in zip(prompt, inspecting.compare_continuations(models, prompt, max_tokens=max_tokens), strict=True):
         print(f"> {visible(text)}")
         for name, continuation in zip(names, told, strict=True):
-            print(f"  {name}:\n    {visible(continuation)}")
+            say(f"  {name}:\n    {visible(continuation)}")
 
 
 @model_verbs.command()
@@ -193,4 +193,4 @@ def merge(
     alone = "".join(
         f"; {count:,} that only {name} has" for name, count in zip(names, merged.copied, strict=True) if count
     )
-    print(f"{merged.folder}: rows of {merged.averaged:,} tokens averaged{alone}")
+    say(f"{merged.folder}: rows of {merged.averaged:,} tokens averaged{alone}")

@@ -6,7 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["ConditionOn", "ModelName", "Overrides", "RecipePath", "RunFolder", "cache", "new_console", "read_recipe"]
+__all__ = [
+    "ConditionOn",
+    "ModelName",
+    "Overrides",
+    "RecipePath",
+    "RunFolder",
+    "cache",
+    "new_console",
+    "read_recipe",
+    "say",
+]
 
 RecipePath = Annotated[Path, typer.Argument(help="the recipe file", show_default=False)]
 Overrides = Annotated[
@@ -25,6 +35,13 @@ def new_console() -> Any:
     from rich.console import Console
 
     return Console(emoji=False)
+
+
+def say(text: object) -> None:
+    """Print what has a path or a name in it: control characters and bidi marks of it are made visible."""
+    from lingraft.report.escaping import visible
+
+    print(visible(str(text)))
 
 
 def read_recipe(recipe: Path, overrides: list[str] | None) -> Any:

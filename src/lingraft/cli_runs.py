@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lingraft.cli_options import Overrides, new_console
+from lingraft.cli_options import Overrides, new_console, say
 
 __all__ = ["compare", "export", "interpolate", "list_names", "report", "run_verbs", "sweep"]
 
@@ -68,7 +68,7 @@ def report(
     to = output or Path("report.html")
     if to.is_dir():
         raise RunFolderError(f"{to} is a folder; name the file to write, as in {to / 'report.html'}")
-    print(write_report(runs, to))
+    say(write_report(runs, to))
 
 
 def _serve(runs: list[Path], host: str, port: int) -> None:
@@ -127,7 +127,7 @@ def export(
             print(f"tokenizer.model gives the ids of tokenizer.json on all of {texts:,} held-out and difficult texts")
         check_folder(folder)
 
-    print(publish_folder(to, fill))
+    say(publish_folder(to, fill))
 
 
 @run_verbs.command()
@@ -180,7 +180,7 @@ def compare(
     found = compare_runs(runs, limits=_limits(source_rise, probe_drop))
     show_comparison(found, new_console())
     if output is not None:
-        print(write_comparison(found, output))
+        say(write_comparison(found, output))
 
 
 @run_verbs.command()
@@ -228,7 +228,7 @@ def sweep(
     terminal_sweeps.show_states(states, console)
     if (page := folder / "comparison.html").is_file():
         terminal_sweeps.show_recommendation(folder / "comparison.json", console)
-        print(f"comparison: {page}")
+        say(f"comparison: {page}")
     ended = states if arm_index is None else states[arm_index : arm_index + 1]
     if any(state.status == "failed" for state in ended):
         raise typer.Exit(1)

@@ -249,6 +249,15 @@ def test_options_of_another_average_are_refused(tmp_path, ema: str, message: str
         load_recipe(path)
 
 
+def test_a_probe_that_is_named_twice_is_refused(tmp_path) -> None:
+    """Both would write rows of the same name."""
+    path = tmp_path / "r.yaml"
+    path.write_text(TEXT)
+    twice = "measure.probes=[random_copy, {name: random_copy, num_items: 2}]"
+    with pytest.raises(RecipeError, match=r"measure\.probes: a probe is named twice: random_copy, random_copy"):
+        load_recipe(path, [twice])
+
+
 @pytest.mark.parametrize(
     ("ema", "kept"),
     [

@@ -106,3 +106,12 @@ class Measure(Part):
     _tuples = field_validator("at", "bits_per_byte", "probes", "tasks", "samples", "benchmark_files", mode="before")(
         as_tuple
     )
+
+    @field_validator("probes")
+    @classmethod
+    def _each_probe_once(cls, value: tuple[Choice, ...]) -> tuple[Choice, ...]:
+        # Their rows would have one name, and nothing would tell the two apart.
+        names = [choice.name for choice in value]
+        if len(set(names)) < len(names):
+            raise ValueError(f"a probe is named twice: {', '.join(names)}")
+        return value

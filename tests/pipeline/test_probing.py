@@ -132,7 +132,7 @@ def test_a_token_whose_id_moved_is_the_same_token(make_recipe, tokenizer: Tokeni
     ("probes", "message"),
     [
         ("[random_cop]", r"measure\.probes\.0: unknown probe 'random_cop', did you mean 'random_copy'"),
-        ("[sort, {name: sort, shot: 3}]", r"measure\.probes\.1\.shot: .* did you mean 'shots'"),
+        ("[copain, {name: sort, shot: 3}]", r"measure\.probes\.1\.shot: .* did you mean 'shots'"),
         ("[{name: sort, shots: 0}]", r"measure\.probes\.0: shots: a whole number of at least 1 is needed, not 0"),
         ("[{name: copain, templates: arow}]", r"measure\.probes\.0: copain.templates: .* did you mean 'arrow'"),
         ("[{name: copain, original: nowhere}]", r"measure\.probes\.0: nowhere.*test.jsonl: there is no such file"),

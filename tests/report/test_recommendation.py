@@ -6,7 +6,7 @@ from lingraft.limits import Limits
 from lingraft.measure.comparison import Arm, Level, Match, Quantity
 from lingraft.measure.paired import Estimate
 from lingraft.measure.verdict import Standing, Verdict, bits_of
-from lingraft.report.recommendation import recommend
+from lingraft.report.recommendation import recommend, with_interval
 
 
 def _estimate(value: float, half: float) -> Estimate:
@@ -78,3 +78,10 @@ def test_a_tie_names_its_direction_and_the_family_of_its_p() -> None:
         "Holm's rule). A difference of 0.009 would have been found"
     ) in told
     assert "“third” needs 0.003 [−0.003, 0.009] fewer bits per byte than “best”" in told
+
+
+def test_a_number_that_is_not_nothing_is_not_written_as_nothing() -> None:
+    assert with_interval(Estimate(0.412, 0.39, 0.4312, p=0.0, error=0.01, items=9)) == "0.412 [0.390, 0.431]"
+    small = Estimate(0.00012, 0.00009, 0.00015, p=0.0, error=0.00001, items=9)
+    assert with_interval(small, sign=True) == "+0.00012 [+0.00009, +0.00015]"
+    assert with_interval(Estimate(0.0, -0.1, 0.1, p=1.0, error=0.05, items=9)) == "0.000 [−0.100, 0.100]"

@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 _FEW_SEEDS = 5
+_MOST_DIGITS = 7
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,13 @@ def _doubts(verdict: Verdict, rivals: Sequence[str]) -> Iterator[str]:
 
 
 def with_interval(estimate: Estimate, digits: int = 3, *, sign: bool = False) -> str:
-    """Return ``0.412 [0.390, 0.431]``, with a sign in front where it is a difference."""
+    """Return ``0.412 [0.390, 0.431]``, with a sign in front where it is a difference.
+
+    There are more digits where the number would be written as nothing and is not: ``0.00012 [0.00009, 0.00015]``.
+    """
     write = signed if sign else _number
+    while estimate.value and digits < _MOST_DIGITS and not round(estimate.value, digits):
+        digits += 2
     return f"{write(estimate.value, digits)} [{write(estimate.low, digits)}, {write(estimate.high, digits)}]"
 
 

@@ -47,13 +47,22 @@ def refused(folder: Path, name: str = "t") -> str:
         ({"c": ["", "y"]}, "its answers are ['', 'y']"),
         ({"a": 7}, "its right answer is '7', which is none of the places 0 to 1"),
         ({"a": -1}, "its right answer is '-1'"),
-        ({"a": None}, "its right answer is 'None'"),
+        ({"a": None}, "item 1: its field 'a', which doc_to_target is made of, is missing or null"),
+        ({"q": None}, "item 1: its field 'q', which doc_to_text is made of, is missing or null"),
     ],
 )
 def test_an_item_that_no_model_could_get_right_is_refused(tmp_path: Path, row: dict, message: str) -> None:
     """Counted as the model's error it would lower the score without a word."""
     told = refused(write(tmp_path, GOOD, GOOD | row, yaml=TASK.replace('"{{a}}"', "a") if "a" in row else TASK))
     assert message in told
+
+
+def test_a_field_that_only_some_items_have_may_be_asked_for(tmp_path: Path) -> None:
+    asks = TASK.replace("{{q}}", "{% if hint %}{{hint}} {% endif %}{{hint or ''}}{{hint | default('', true)}}{{q}}")
+    folder = write(tmp_path, GOOD | {"hint": "h"}, GOOD, yaml=asks)
+    assert asks != TASK
+    (loaded,) = load_tasks(TaskOrder("t", folder=folder))
+    assert len(loaded.items) == 2
 
 
 def test_an_answer_that_is_none_of_the_choices_is_refused(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from lingraft.measure.tasks.adapter import quiet_harness
 from lingraft.measure.tasks.code import refuse_code, sandbox_templates
 from lingraft.measure.tasks.files import SPLITS, files_by_name, read_splits, yaml_names
 from lingraft.measure.tasks.order import TaskOrder
-from lingraft.measure.tasks.prompting import HashedShots, item_name, prompt_changes
+from lingraft.measure.tasks.prompting import HashedShots, item_name, prompt_changes, written_fields
 
 try:
     from datasets import Dataset
@@ -286,6 +286,7 @@ def _prepared(order: TaskOrder, name: str, task: Any, data: str, seed: int) -> L
         sampler = task.sampler = HashedShots(list(task.fewshot_docs()), name, seed)
     items = _items(order, name, task, seed)
     for place, item in enumerate(items):
+        _refuse_missing_fields(task, f"task {name!r}, item {place}", item.doc)
         _refuse_unanswerable(task, f"task {name!r}, item {place}", item.doc)
         if isinstance(sampler, HashedShots):
             sampler.asked = item.name.partition("-")[0]
@@ -384,6 +385,17 @@ def gold_places(task: Any, doc: Any) -> list[int]:
         if isinstance(place, int) and 0 <= place < len(choices):
             places.append(place)
     return places
+
+
+def _refuse_missing_fields(task: Any, what: str, doc: Mapping[str, Any]) -> None:
+    """Refuse an item without a field that its prompt or answer is made of: in its place would stand ``None``."""
+    for key in ("doc_to_text", "doc_to_target"):
+        said = getattr(task.config, key)
+        if not isinstance(said, str):
+            continue
+        for field_name in [said] if said in doc else written_fields(said):
+            if doc.get(field_name, "") is None:
+                raise MeasurementError(f"{what}: its field {field_name!r}, which {key} is made of, is missing or null")
 
 
 def _refuse_unanswerable(task: Any, what: str, doc: Any) -> None:

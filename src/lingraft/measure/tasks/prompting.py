@@ -7,14 +7,14 @@ thing than one that does not, so both are settings, and both are recorded with t
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
 from lingraft.errors import MeasurementError, nearest
 from lingraft.measure.tasks.order import TaskOrder
 
-__all__ = ["HashedShots", "item_name", "prompt_changes", "relabelled"]
+__all__ = ["HashedShots", "item_name", "prompt_changes", "relabelled", "written_fields"]
 
 _CHANGEABLE = ("doc_to_text", "doc_to_choice", "description", "target_delimiter", "fewshot_delimiter")
 
@@ -23,6 +23,29 @@ def item_name(doc: Mapping[str, Any]) -> str:
     """Return what names an item in every run: a hash of all that it holds."""
     text = json.dumps(doc, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def written_fields(template: str) -> Iterator[str]:
+    """Yield the names that a template writes out in any case: those in conditions, loops and defaults are passed over.
+
+    Raises:
+        jinja2.TemplateError: it is no template.
+    """
+    from jinja2 import Environment, nodes
+
+    conditional = (nodes.If, nodes.For, nodes.CondExpr, nodes.And, nodes.Or)
+
+    def walk(node: Any) -> Iterator[str]:
+        if isinstance(node, conditional) or (isinstance(node, nodes.Filter) and node.name in ("default", "d")):
+            return
+        if isinstance(node, nodes.Name):
+            yield node.name
+        for below in node.iter_child_nodes():
+            yield from walk(below)
+
+    for statement in Environment().parse(template).body:
+        if isinstance(statement, nodes.Output):
+            yield from walk(statement)
 
 
 class HashedShots:

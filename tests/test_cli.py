@@ -145,9 +145,14 @@ def test_init_paths_are_those_of_the_command_line(tmp_path, monkeypatch, tied_fo
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--target", "eu", "--corpus", "eu"], "--corpus eu: write NAME=PATH"),
-        (["--target", "eu", "--corpus", "=x"], "--corpus : write NAME=PATH"),
-        (["--target", "Basque!", "--corpus", "eu=x"], "must be a language code"),
+        (["--target", "eu", "--corpus", "eu"], "--corpus eu: write CODE=PATH"),
+        (["--target", "eu", "--corpus", "=x"], "--corpus : write CODE=PATH"),
+        (["--target", "Basque!", "--corpus", "en=x"], "must be a language code"),
+        (
+            ["--target", "eu", "--corpus", "eu=x"],
+            "none is called 'en'; here a corpus is called by the code of its language",
+        ),
+        (["--target", "eu", "--corpus", "basque=x", "--corpus", "en=y"], "as in --corpus eu=PATH (given: basque, en)"),
     ],
 )
 def test_init_refuses_what_makes_no_recipe(tmp_path, words, message, lingraft):
@@ -161,6 +166,7 @@ def test_plan_shows_the_recipe_and_what_was_set_over_it(recipe, lingraft):
     assert (said.code, said.err) == (0, "")
     assert "tied learns eu" in said.out
     assert "10 of 128 tokens" in said.out
+    assert "of training in all; preparing and measuring come in addition" in said.out
     assert "warning: only 1.28k training tokens in all" in said.out
 
 

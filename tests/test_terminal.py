@@ -109,6 +109,21 @@ def test_a_stage_that_goes_on_counts_from_where_it_was(monkeypatch):
     assert "960 s left" in written(out)  # 48 steps of 20 s
 
 
+def test_a_part_of_measuring_is_one_line_and_leaves_the_bar():
+    out = console(terminal=False)
+    TerminalProgress(out).part("probes")
+    assert written(out) == "00:00   measuring: probes\n"
+
+
+def test_an_estimate_is_marked_in_every_column(plan):
+    corpus = dataclasses.replace(plan.corpora[0], bytes=2_370_000, words=277_935, tokens=402_000, is_estimate=True)
+    out = console(terminal=False, width=200)
+    show_plan(dataclasses.replace(plan, corpora=(corpus,)), out)
+    assert "~2.37 MB" in written(out)
+    assert "~278k" in written(out)
+    assert "~402k" in written(out)
+
+
 def test_what_is_no_headline_is_not_shown():
     out = console(terminal=False)
     TerminalProgress(out).measured([Measurement("base", 0, "norm/input/old", 1.0)])

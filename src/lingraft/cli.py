@@ -54,7 +54,9 @@ stages:
 def init(
     base_model: Annotated[str, typer.Option(help="hub id, folder, .gguf file or package:name")],
     target: Annotated[str, typer.Option(help="code of the language to learn")],
-    corpus: Annotated[list[str], typer.Option(metavar="NAME=PATH", help="a corpus; give one per language")],
+    corpus: Annotated[
+        list[str], typer.Option(metavar="CODE=PATH", help="the text of a language, by its code; give one for each")
+    ],
     source: Annotated[str, typer.Option(help="code of the language the model is good at")] = "en",
     to: Annotated[Path, typer.Option(help="the file to write")] = Path("recipe.yaml"),
 ) -> None:
@@ -62,6 +64,7 @@ def init(
     import json
 
     from lingraft.errors import RecipeError
+    from lingraft.quantities import is_language
     from lingraft.recipe_file import parse_recipe
     from lingraft.run import write_file
 
@@ -70,7 +73,13 @@ def init(
     pairs = [item.partition("=") for item in corpus]
     for name, separator, path in pairs:
         if not (separator and name and path):
-            raise RecipeError(f"--corpus {name}: write NAME=PATH, as in eu=data/eu")
+            raise RecipeError(f"--corpus {name}: write CODE=PATH, as in eu=data/eu")
+    named = [name for name, _, _ in pairs]
+    if missing := next((code for code in (target, source) if is_language(code) and code not in named), None):
+        raise RecipeError(
+            f"--corpus: none is called {missing!r}; here a corpus is called by the code of its language, as in "
+            f"--corpus {missing}=PATH (given: {', '.join(named)})"
+        )
     quote = json.dumps  # a JSON string is a YAML string, and no language code is read as a truth value
     lines = "".join(f"  {quote(name)}: {{path: {quote(_seen_from(to.parent, path))}}}\n" for name, _, path in pairs)
     model = re.sub(r"[^A-Za-z0-9._-]+", "-", base_model.rstrip("/").split("/")[-1].split(":")[-1]).strip("._-")

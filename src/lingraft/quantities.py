@@ -18,6 +18,7 @@ __all__ = [
     "TokenCount",
     "format_duration",
     "format_tokens",
+    "is_language",
     "length_in_tokens",
     "parse_tokens",
 ]
@@ -73,12 +74,17 @@ def _parse_length(value: Any) -> int | float:
         raise ValueError(f"must be a fraction such as 10% or a number of tokens such as 5M, not {value!r}") from error
 
 
+def is_language(text: str) -> bool:
+    """Return whether a text is spelled as the code of a language is: ``eu``, ``zh-Hant``."""
+    return _LANGUAGE.fullmatch(text) is not None
+
+
 def _parse_language(value: Any) -> str:
     if isinstance(value, bool):
         raise ValueError(
             f"must be a language code in quotes, not the truth value {str(value).lower()} (Norwegian is 'no')"
         )
-    if not isinstance(value, str) or not _LANGUAGE.fullmatch(value):
+    if not isinstance(value, str) or not is_language(value):
         raise ValueError(f"must be a language code such as eu, ar or zh-Hant, not {value!r}")
     return value
 

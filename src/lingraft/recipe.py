@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from lingraft.errors import nearest
-from lingraft.quantities import Fraction, LanguageCode
+from lingraft.quantities import Fraction, LanguageCode, TokenCount
 from lingraft.recipe_corpus import Corpus, LanguageId, NearDuplicates
 from lingraft.recipe_export import Export
 from lingraft.recipe_forgetting import Drift, ForgettingAlarm, Generation
@@ -105,8 +105,8 @@ class Vocabulary(Part):
     """
 
     method: Literal["keep", "expand", "replace"] = "expand"
-    new_tokens: Annotated[int, Field(gt=0)] | Literal["auto"] = 2000
-    max_new_tokens: Annotated[int, Field(gt=0)] = 32_000
+    new_tokens: Annotated[TokenCount, Field(gt=0)] | Literal["auto"] = 2000
+    max_new_tokens: Annotated[TokenCount, Field(gt=0)] = 32_000
     min_saving: Annotated[float, Field(gt=0, lt=1)] = 0.01
     second_tokenizer: str | None = None
     languages: tuple[LanguageCode, ...] | None = None

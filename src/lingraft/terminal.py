@@ -26,7 +26,7 @@ _HEADLINES = {
     "probe/random_copy/accuracy": "copying",
     "probe/copain/exact_match": "Copain",
     "fertility": "tokens a word",
-    "shift/mean_l2": "shift",
+    "shift/mean_relative_l2": "relative shift",
 }
 
 
@@ -61,6 +61,10 @@ class TerminalProgress:
         """Begin a part of the run."""
         self.close()
         self._line(f"[bold]{plain(title)}[/bold]")
+
+    def part(self, title: str) -> None:
+        """Begin a part of measuring; the bar of a stage stays."""
+        self._line(f"[dim]  measuring: {plain(title)}[/dim]")
 
     def note(self, text: str) -> None:
         """Show a remark."""
@@ -130,6 +134,12 @@ def show_plan(plan: "Plan", console: Console, price: float | None = None) -> Non
         console.print(f"embeddings: {plain(need)}", highlight=False)
     console.print(_corpora_table(plan))
     console.print(_stages_table(plan, price))
+    whole = format_duration(sum(outline.seconds for outline in plan.stages))
+    console.print(
+        f"about {whole} of training in all; preparing and measuring come in addition, and can take longer where "
+        "training is short",
+        highlight=False,
+    )
     for outline in plan.stages:
         console.print(_course_table(outline.stage.name, outline.mix, outline.rates, outline.table_rates))
     for warning in plan.warnings:
@@ -221,7 +231,11 @@ def _corpora_table(plan: "Plan") -> Table:
     for corpus in plan.corpora:
         about = "~" if corpus.is_estimate else ""
         size = (
-            [f"{corpus.bytes / 1e6:.2f} MB", f"{corpus.words:,}", f"{about}{format_tokens(corpus.tokens)}"]
+            [
+                f"{about}{corpus.bytes / 1e6:.2f} MB",
+                f"{about}{format_tokens(corpus.words) if about else f'{corpus.words:,}'}",
+                f"{about}{format_tokens(corpus.tokens)}",
+            ]
             if corpus.files
             else ["?"] * 3
         )

@@ -147,6 +147,14 @@ def test_rows_are_rounded_up_and_padding_is_used(make_recipe, overrides, rows):
     assert make_plan(make_recipe(*overrides)).num_rows == rows
 
 
+@pytest.mark.parametrize(("asked", "trained", "is_told"), [(130, 256, True), (250, 256, False)])
+def test_much_more_than_was_asked_for_is_told(make_recipe, asked, trained, is_told):
+    """A step is 128 tokens, and a stage is made of whole steps."""
+    warnings = make_plan(make_recipe(f"stages.0.tokens={asked}")).warnings
+    told = f"stages.0.tokens: {asked} are asked for and {trained} are trained on, since a step is 128 (batch.tokens)"
+    assert any(warning.startswith(told) for warning in warnings) is is_told
+
+
 def test_weights_behind_a_pattern_are_counted_as_at_most_all(make_recipe):
     whole, pattern = (make_plan(make_recipe(f"stages.1.train={train}")).stages[1] for train in ("all", "['*norm*']"))
     assert (whole.is_most, pattern.is_most) == (False, True)
@@ -403,7 +411,7 @@ def test_a_tokenizer_that_cannot_be_expanded_is_refused_unless_it_is_kept(make_r
 def test_a_large_corpus_is_sampled_and_scaled(make_recipe, tmp_path, monkeypatch):
     line = json.dumps({"text": "Gelaxka batek zenbaki bat eduki dezake, eta orriak haren balioa erakusten du NUM."})
     with (tmp_path / "big.jsonl").open("w") as file:
-        for number in range(80_000):
+        for number in range(100_000):
             file.write(line.replace("NUM", f"{number:06d}") + "\n")
     size, read = (tmp_path / "big.jsonl").stat().st_size, []
     inner = plan_module.read_place
@@ -418,7 +426,7 @@ def test_a_large_corpus_is_sampled_and_scaled(make_recipe, tmp_path, monkeypatch
     assert len(read) < 10_000
     assert eu.is_estimate
     assert eu.bytes == pytest.approx(0.8 * size, rel=0.01)
-    assert 0.5 < eu.bytes / (0.8 * 80_000 * 85) < 1.5
+    assert 0.5 < eu.bytes / (0.8 * 100_000 * 85) < 1.5
 
 
 def test_a_large_file_of_which_few_documents_are_asked_for_is_not_scaled_up(make_recipe, tmp_path):

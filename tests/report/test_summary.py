@@ -107,8 +107,43 @@ def test_a_probe_that_was_zero_has_nothing_to_lose() -> None:
 
 def test_overlapping_target_intervals_are_no_clear_change() -> None:
     summary = verdict(run(eu=(2.0, 1.99)))
-    assert summary.verdict is Verdict.CARE
+    assert summary.verdict is Verdict.NO_GAIN
+    assert summary.headline == (
+        "No clear change in Basque (eu), and no loss beyond its limit: train on more text, or measure on more of it."
+    )
     assert summary.gained[0].text.endswith("no clear change (the intervals overlap).")
+
+
+def test_no_clear_gain_and_a_loss_that_is_not_settled_ask_for_care() -> None:
+    summary = verdict(run(eu=(2.0, 1.99), en=(1.0, 1.02), half=0.02))
+    assert summary.verdict is Verdict.CARE
+    assert summary.headline == "No clear change in Basque (eu); 1 of 3 checks for losses could not be settled."
+
+
+def written(before: float, after: float, new: float) -> list[Measurement]:
+    loops = "generation/question/loops"
+    return [
+        *run(),
+        row("base", loops, before, None),
+        row("expanded", "norm/input/new", 1.0, None),
+        row("cpt", loops, after, None, None, 1000),
+        row("cpt", "generation/base/distinct_new_tokens", new, None, None, 1000),
+    ]
+
+
+def test_loops_and_new_tokens_that_are_never_written_are_told_and_do_not_decide() -> None:
+    summary = verdict(written(0.25, 0.75, 0))
+    assert summary.verdict is Verdict.USE
+    told = [finding for finding in summary.lost if finding.text.startswith("What it writes")]
+    assert [finding.state for finding in told] == [State.UNCLEAR] * 2
+    assert "75 % of its answers to questions end in a loop, 25 % before (100 prompts" in told[0].text
+    assert "in its continuations of documents there is no new token (100 prompts" in told[1].text
+
+
+def test_as_many_loops_as_before_and_new_tokens_are_not_told() -> None:
+    assert "What it writes" not in str(verdict(written(0.25, 0.30, 3)).lost)
+    without = [one for one in written(0.25, 0.25, 0) if one.name != "norm/input/new"]
+    assert "What it writes" not in str(verdict(without).lost), "there are no new tokens"
 
 
 def test_a_worse_target_forbids_use() -> None:

@@ -35,7 +35,7 @@ from lingraft.pipeline.drifting import DriftWatch, shift_rows
 from lingraft.pipeline.generating import GenerationCheck
 from lingraft.pipeline.prepare import Prepared, texts_of
 from lingraft.pipeline.probing import BaseAnswers, bind_probes, comparability_rows, difference_rows, run_probes
-from lingraft.pipeline.progress import Progress
+from lingraft.pipeline.progress import Progress, Silent
 from lingraft.pipeline.task_plan import WINDOW
 from lingraft.pipeline.text_rows import bits_items, bits_rows, dead_mass_rows, full_window_row, secondary_rows
 from lingraft.recipe import Recipe
@@ -107,12 +107,15 @@ class Evaluator:
         self.run.forget_measurements_of("base")
         self._answers = None
         scorer = self._scorer(model, self.expansion.old)
+        self.progress.part("bits per byte")
         bits = {code: self._bits(scorer, self.expansion.old, code) for code in self._texts}
         self._drift().keep_base(model, self._texts[self.recipe.languages.source].documents)
         write_file(self.run.path("base_bits.json"), json.dumps({code: b.document_bits for code, b in bits.items()}))
         rows = [row for code, b in bits.items() for row in bits_rows("base", 0, code, b, self._texts[code])]
         rows += self._text_rows(scorer, self.expansion.old, "base", 0, bits)
+        self.progress.part("probes")
         rows += self._probe_rows(scorer, self.expansion.old, "base", 0, heavy=True)
+        self.progress.part("what the model writes")
         rows += self._generation().rows(model, self.expansion.old, (), "base", 0)
         asked, items = self._downstream.measure(scorer, self.expansion.old, "base", 0, in_full=True)
         self._write([*rows, *asked], [*self._text_items("base", 0, bits), *items])
@@ -128,6 +131,7 @@ class Evaluator:
         """
         self.run.forget_measurements_of("expanded")
         scorer = self._scorer(model, self.expansion.new)
+        self.progress.part("bits per byte, light probes, new rows")
         bits = self._all_bits(scorer)
         rows = self._bits_rows("expanded", 0, bits)
         rows += self._probe_rows(scorer, self.expansion.new, "expanded", 0, heavy=False)
@@ -149,15 +153,21 @@ class Evaluator:
         """
         began = time.perf_counter()
         scorer = self._scorer(model, self.expansion.new)
+        # In the middle of a stage a measurement is short, and its result says that it was made.
+        tell = self.progress.part if heavy else Silent().part
+        tell("bits per byte of the averaged weights" if averaged else "bits per byte")
         bits = self._all_bits(scorer)
         rows = self._bits_rows(stage, tokens, bits)
         if heavy:
             rows += self._text_rows(scorer, self.expansion.new, stage, tokens, bits)
+        tell("probes")
         rows += self._probe_rows(scorer, self.expansion.new, stage, tokens, heavy=heavy, averaged=averaged)
         if self.recipe.measure.parameter_shift:
             rows += shift_rows(model, stage, tokens, start, self.expansion)
         if heavy:
+            tell("drift from the base model")
             rows += self._drift().rows(model, stage, tokens, start)
+            tell("what the model writes")
             rows += self._generation().rows(model, self.expansion.new, self.expansion.new_ids, stage, tokens)
         in_full = self._downstream.is_due(stage, at_stage_end=heavy)
         asked, items = self._downstream.measure(
@@ -353,10 +363,13 @@ class Evaluator:
     def _refuse_worse_than_chance(self, rows: list[Measurement]) -> None:
         """Raise where the model predicts a language worse than one that gives every token the same probability."""
         chance = math.log(self.expansion.new.num_ids)
+        when, or_else = "before any training", ""
+        if self.expansion.num_new:
+            when, or_else = "right after filling the new rows", ", or the new rows are far too long (embeddings.input)"
         for row in rows:
             if row.name == "nats_per_token" and row.value > _WORSE_THAN_CHANCE * chance:
                 raise ModelError(
-                    f"right after filling the new rows {row.language} text costs {row.value:.2f} nats per token, "
-                    f"more than ln(vocabulary) = {chance:.2f}, which guessing among all tokens costs: weights and "
-                    "tokenizer do not belong together, or the new rows are far too long (embeddings.input)"
+                    f"{when} {row.language} text costs {row.value:.2f} nats per token, more than ln(vocabulary) = "
+                    f"{chance:.2f}, which guessing among all tokens costs: weights and tokenizer do not belong "
+                    f"together{or_else}"
                 )

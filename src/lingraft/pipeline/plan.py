@@ -43,13 +43,15 @@ from lingraft.vocabulary.dropout import BPE_FAMILIES
 __all__ = ["CorpusPlan", "Plan", "make_plan"]
 
 _SAMPLE_BYTES = 300_000
-_WHOLE_BYTES = 2_000_000
+_WHOLE_BYTES = 8_000_000
 _SAMPLE_PAIRS = 5_000
 _NEVER_APART = ("bloom", "mamba", "mamba2", "falcon_mamba", "rwkv")
 _PACKED_RATIO = {".gz": 3.0, ".zst": 4.0}
 # Where the rates of a stage add up to more than this, the base is soon gone (4e-4 over 100,000 steps is 20 and
 # more); the runs of arXiv 2506.00288 stay near 0.5.
 _FAR = 3.0
+# A stage is made of whole steps; from this on, what it trains is told to be more than was asked for.
+_MUCH_MORE = 1.1
 
 
 @dataclass(frozen=True)
@@ -362,6 +364,11 @@ def _warnings(recipe: Recipe, corpora: tuple[CorpusPlan, ...], stages: tuple[Sta
             yield (
                 f"stages.{index}: no {source} text, no averaging and no guard: in-context learning collapses early "
                 "(arXiv 2506.00288)"
+            )
+        if outline.tokens >= _MUCH_MORE * outline.stage.tokens:
+            yield (
+                f"stages.{index}.tokens: {outline.stage.tokens:,} are asked for and {outline.tokens:,} are trained on, "
+                f"since a step is {outline.stage.batch.tokens:,} (batch.tokens): make it smaller"
             )
         every, steps = (outline.stage.ema.every if outline.stage.ema else None) or 1, outline.num_steps
         if every > steps:

@@ -15,6 +15,9 @@ class Progress(Protocol):
     def phase(self, title: str) -> None:
         """A new part of the run begins."""
 
+    def part(self, title: str) -> None:
+        """A part of measuring begins that may take minutes; the stage goes on behind it."""
+
     def note(self, text: str) -> None:
         """Something that the user should know."""
 
@@ -32,6 +35,9 @@ class Silent:
     """A listener that does nothing."""
 
     def phase(self, title: str) -> None:
+        """Say nothing."""
+
+    def part(self, title: str) -> None:
         """Say nothing."""
 
     def note(self, text: str) -> None:

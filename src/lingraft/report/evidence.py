@@ -18,11 +18,17 @@ from lingraft.report.summary import Finding, State, Summary, Verdict, summarise
 
 __all__ = ["evidence_sections", "summary_of"]
 
-_MARKS = {Verdict.USE: "✓", Verdict.CARE: "!", Verdict.DO_NOT_USE: "✕", Verdict.TOO_EARLY: "…"}
+_MARKS = {
+    Verdict.USE: "✓",
+    Verdict.NO_GAIN: "=",
+    Verdict.CARE: "!",
+    Verdict.DO_NOT_USE: "✕",
+    Verdict.TOO_EARLY: "…",
+}
 _SIGNS = {State.GOOD: "✓", State.BAD: "✕", State.UNCLEAR: "?", State.MISSING: "—", State.NEUTRAL: "·"}
 _HEADLINE_METRICS = (
     "bits_per_byte|bits_per_byte/difference|probe/random_copy/accuracy|probe/copain/(exact_match|element_picker)|"
-    "fertility|segmentation_drift|shift/mean_l2"
+    "fertility|segmentation_drift|shift/mean_relative_l2"
 )
 _OF_AVERAGED = f"{_HEADLINE_METRICS}|bits_per_byte/.*|probe/random_copy/.*|probe/copain/validity"
 

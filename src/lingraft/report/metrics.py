@@ -90,7 +90,7 @@ _LISTED = (
     Metric("drift/stable_rank", "stable rank of the matrices' changes, mean", "small"),
     Metric("drift/spectral_ratio", "largest singular value of a change over that of its matrix, highest", "small"),
     Metric("drift/intruder_share", "top singular directions that the base did not have", "percent", "lower"),
-    Metric("shift/mean_l2", "mean distance per tensor from the start", "small"),
+    Metric("shift/mean_l2", "mean distance per tensor from the start, absolute", "small"),
     Metric("shift/mean_relative_l2", "mean relative distance per tensor from the start", "small"),
     Metric("shift/(.+)/row_cosine", "{0}: mean cosine of a row with its start", "cosine"),
     Metric("shift/(.+)/row_cosine_low", "{0}: the same, lowest twentieth", "cosine"),

@@ -5,7 +5,7 @@ difference holds zero, or without one the 95 % intervals before and after overla
 limit counts as crossed only where they do not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -45,6 +45,10 @@ _YARDSTICK = (
 )
 
 
+_STYLES = {"question": "answers to questions", "base": "continuations of documents"}
+_MORE_LOOPS = 0.1
+
+
 class State(StrEnum):
     """What a finding means for the verdict."""
 
@@ -59,6 +63,7 @@ class Verdict(StrEnum):
     """Whether the adapted model can be used, as far as these measurements go."""
 
     USE = "Safe to use, as far as measured"
+    NO_GAIN = "Nothing lost, and no gain shown"
     CARE = "Use with care"
     DO_NOT_USE = "Do not use it as it is"
     TOO_EARLY = "Too early to say"
@@ -95,7 +100,8 @@ def summarise(
     """Return the verdict and the sentences behind it.
 
     The model is called usable when target bits per byte clearly fell, source bits per byte and the probes lost no more
-    than the limits allow, and no vocabulary check failed.
+    than the limits allow, and no vocabulary check failed. What it writes is told beside it and decides nothing: there
+    are few prompts, and no limit to hold them against.
 
     Args:
         rows: all measurements of one run.
@@ -115,7 +121,8 @@ def summarise(
         Finding(f"The vocabulary check “{name}” gave a warning; it does not decide.", State.UNCLEAR)
         for name in warned_gates
     )
-    lost = (*checks, *warned, *_drift_finding(rows, source), *_shift_finding(rows))
+    wrote = _writing_findings(rows)
+    lost = (*checks, *warned, *wrote, *_drift_finding(rows, source), *_shift_finding(rows))
     seen = max((r.tokens for r in rows if r.stage not in UNTRAINED), default=0)
     verdict = _verdict(gained[0].state, [c.state for c in checks], planned_tokens is not None and seen < planned_tokens)
     notes = [_BITS, _CAUTION, _limits(limits), *([_YARDSTICK] if any("Weights moved" in f.text for f in lost) else [])]
@@ -138,7 +145,9 @@ def _verdict(gain: State, checks: Sequence[State], is_unfinished: bool) -> Verdi
         return Verdict.TOO_EARLY
     if State.BAD in (gain, *checks):
         return Verdict.DO_NOT_USE
-    return Verdict.USE if {gain, *checks} == {State.GOOD} else Verdict.CARE
+    if set(checks) == {State.GOOD} and gain in (State.GOOD, State.UNCLEAR):
+        return Verdict.USE if gain is State.GOOD else Verdict.NO_GAIN
+    return Verdict.CARE
 
 
 def _headline(verdict: Verdict, target: str, gain: Finding, checks: Sequence[Finding]) -> str:
@@ -157,6 +166,8 @@ def _headline(verdict: Verdict, target: str, gain: Finding, checks: Sequence[Fin
         return f"{gained}; {losses}."
     if verdict is Verdict.USE:
         return f"{gained}, and no loss beyond its limit."
+    if verdict is Verdict.NO_GAIN:
+        return f"{gained}, and no loss beyond its limit: train on more text, or measure on more of it."
     open_checks = sum(c.state is not State.GOOD for c in checks)
     return f"{gained}; {open_checks} of {len(checks)} checks for losses could not be settled."
 
@@ -244,6 +255,20 @@ def _beyond_limit(words: str, change: Change) -> Finding:
         f"{words}, but no clear change ({_overlap(change)}): measure on more text to settle it.",
         State.UNCLEAR,
     )
+
+
+def _writing_findings(rows: Sequence[Measurement]) -> Iterator[Finding]:
+    """Yield what got worse in what the model writes by itself, by a tenth of answers or more; it decides nothing."""
+    for style, about in _STYLES.items():
+        name = f"generation/{style}/loops"
+        before, after = first_at(rows, "base", name), last_trained(rows, name)
+        if before and after and after.value - before.value >= _MORE_LOOPS:
+            told = f"{format_share(after.value)} of its {about} end in a loop, {format_share(before.value)} before"
+            yield Finding(f"What it writes: {told} ({after.count} prompts; they do not decide).", State.UNCLEAR)
+        new = last_trained(rows, f"generation/{style}/distinct_new_tokens")
+        if new is not None and new.value == 0 and first_at(rows, "expanded", "norm/input/new"):
+            told = f"in its {about} there is no new token ({new.count} prompts; they do not decide)."
+            yield Finding(f"What it writes: {told}", State.UNCLEAR)
 
 
 def _fertility_finding(rows: Sequence[Measurement], target: str) -> tuple[Finding, ...]:

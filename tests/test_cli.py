@@ -378,6 +378,12 @@ def test_list_names_everything_with_options_summary_and_reference(kind, entries,
     assert all("arXiv" in block[2] or "https://" in block[2] for block in blocks)
 
 
+def test_list_alone_says_what_there_is_to_list(lingraft):
+    said = lingraft("list").out.splitlines()
+    assert {"lingraft list probes", "lingraft list tasks", "lingraft list init-methods"} <= set(said)
+    assert lingraft(*said[0].split()[1:]).code == 0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

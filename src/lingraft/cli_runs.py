@@ -237,18 +237,21 @@ def sweep(
 @run_verbs.command(name="list")
 def list_names(
     kind: Annotated[
-        str,
+        str | None,
         typer.Argument(
             help="init-methods, mix-schedules, lr-schedules, optimizers, averages, guards, probes, filters or tasks",
             show_default=False,
         ),
-    ],
+    ] = None,
     tasks_folder: Annotated[Path | None, typer.Option(help="of tasks: which of them are in this folder")] = None,
 ) -> None:
-    """List what a recipe may name, with options and references."""
+    """List what a recipe may name, with options and references; without a kind, the kinds."""
     from lingraft.errors import RecipeError, nearest
 
     kinds = (*_REGISTRIES, "tasks")
+    if kind is None:
+        print("\n".join(f"lingraft list {one}" for one in kinds))
+        return
     if kind not in kinds:
         raise RecipeError(f"list: unknown kind {kind!r}{nearest(kind, kinds)} (kinds: {', '.join(kinds)})")
     if kind == "tasks":

@@ -53,6 +53,16 @@ def test_folder_and_file_that_are_no_model_are_refused(tmp_path):
         locate_base(str(tmp_path / "weights.bin"))
 
 
+def test_the_model_of_a_run_that_is_not_finished_is_no_hub_id(tmp_path, monkeypatch):
+    (tmp_path / "run" / "steps").mkdir(parents=True)
+    (tmp_path / "run" / "recipe.yaml").write_text("name: x")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        RecipeError, match=r"no run/model; the run in run has not made it: finish it with: lingraft run"
+    ):
+        locate_base("run/model")
+
+
 def test_package_that_carries_one_file_is_found(tmp_path, monkeypatch):
     package = tmp_path / "tiny_weights"
     package.mkdir()

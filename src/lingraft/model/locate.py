@@ -105,6 +105,10 @@ def locate_base(reference: str, revision: str | None = None, where: str = "base_
         if path.suffix != ".gguf":
             raise RecipeError(f"{where}: {reference} is a file; a model is a folder, a .gguf file, or a hub id")
         return BaseLocation(reference, "gguf", path)
+    if (path.parent / "recipe.yaml").is_file() and (path.parent / "steps").is_dir():
+        raise RecipeError(
+            f"{where}: there is no {reference}; the run in {path.parent} has not made it: finish it with: lingraft run"
+        )
     if _HUB_ID.fullmatch(reference):
         return BaseLocation(reference, "hub", None, revision)
     raise RecipeError(

@@ -31,6 +31,8 @@ SHORT = (
     "stages.1.checkpoint_every=34%",
     "measure.at=[100%]",
     "measure.validation_bytes=4000",
+    "measure.drift.tokens=512",
+    "measure.generation.prompts=2",
     "measure.probes=[{name: random_copy, num_items: 4}]",
     "measure.sample_tokens=8",
 )

@@ -115,6 +115,13 @@ def test_more_passes_than_are_allowed_are_refused(make_recipe, needed, available
         refuse_too_many_epochs(recipe, "eu", needed, available)
 
 
+def test_a_corpus_that_is_all_held_out_is_nothing_to_train_on(make_recipe):
+    recipe = make_recipe("corpora.eu.validation=100%")
+    with pytest.raises(CorpusError, match=r"corpora\.eu\.validation: all of the text is held out, and stages train on"):
+        refuse_too_many_epochs(recipe, "eu", 500, 0)
+    refuse_too_many_epochs(recipe, "eu", 0, 0)
+
+
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [

@@ -240,6 +240,10 @@ def refuse_too_many_epochs(recipe: Recipe, corpus: str, needed: float, available
         available: training tokens of the corpus.
         what: how the numbers came about, as in "estimated before expansion".
     """
+    if needed and recipe.corpora[corpus].validation == 1:
+        raise CorpusError(
+            f"corpora.{corpus}.validation: all of the text is held out, and stages train on {needed:,.0f} tokens of it"
+        )
     limit = recipe.corpora[corpus].max_epochs
     epochs = needed / available if available else float("inf") if needed else 0.0
     if epochs > limit:

@@ -158,14 +158,13 @@ def generate(
 ) -> None:
     """Continue a prompt, before and after."""
     from lingraft.pipeline import inspecting
-    from lingraft.report.escaping import visible
 
     names = [name for name in (against, model) if name]
     models = [inspecting.open_model(name, condition_on=condition_on, cache=cache()) for name in names]
     for text, told in zip(prompt, inspecting.compare_continuations(models, prompt, max_tokens=max_tokens), strict=True):
-        print(f"> {visible(text)}")
+        say(f"> {text}")
         for name, continuation in zip(names, told, strict=True):
-            say(f"  {name}:\n    {visible(continuation)}")
+            say(f"  {name}:\n    {continuation}")
 
 
 @model_verbs.command()

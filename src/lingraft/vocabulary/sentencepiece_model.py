@@ -5,7 +5,6 @@ tokenizer.json, which has no scores, gives every piece the same one, and the con
 other ids, no error.
 """
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,7 +15,6 @@ from lingraft.vocabulary.tokenizer_file import TokenizerFile
 __all__ = ["refuse_other_ids", "sentencepiece_model"]
 
 _SPACE = "▁"
-_BYTE = re.compile("<0x[0-9A-F]{2}>")
 _BPE = 2
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTES = 1, 2, 3, 4, 5, 6
 _TO_SPACE = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
@@ -126,7 +124,7 @@ def _order(tokenizer: TokenizerFile) -> dict[str, int]:
 def _kinds(tokenizer: TokenizerFile) -> dict[str, int]:
     """Return what kind those tokens are of that no merge makes."""
     model = tokenizer.raw["model"]
-    found = {token: _BYTES for token in tokenizer.vocabulary if model.get("byte_fallback") and _BYTE.fullmatch(token)}
+    found = {token: _BYTES for token, token_id in tokenizer.vocabulary.items() if token_id in tokenizer.fallback_ids}
     for entry in tokenizer.raw.get("added_tokens") or ():
         found[entry["content"]] = _CONTROL if entry.get("special") else _USER_DEFINED
     return found | ({model["unk_token"]: _UNKNOWN} if model.get("unk_token") else {})

@@ -235,7 +235,7 @@ class TokenizerFile:
         for token_id in ids:
             waiting.append(token_id)
             text = self._continued(last, waiting)
-            if token_id not in self._fallback_ids and text and not text.endswith("\ufffd"):
+            if token_id not in self.fallback_ids and text and not text.endswith("\ufffd"):
                 yield text
                 last, waiting = waiting, []
         if waiting:
@@ -246,7 +246,8 @@ class TokenizerFile:
         return self.decode([*last, *waiting])[len(self.decode(last)) :]
 
     @cached_property
-    def _fallback_ids(self) -> frozenset[int]:
+    def fallback_ids(self) -> frozenset[int]:
+        """Ids of the tokens that stand for one byte each, where characters without a token are spelled in bytes."""
         spelled = self.raw["model"].get("byte_fallback") and (f"<0x{byte:02X}>" for byte in range(256))
         return frozenset(self.vocabulary[token] for token in spelled or () if token in self.vocabulary)
 

@@ -285,8 +285,9 @@ def _prepared(order: TaskOrder, name: str, task: Any, data: str, seed: int) -> L
     if (sampler := getattr(task, "sampler", None)) is not None and task.fewshot_cfg.sampler == "default":
         sampler = task.sampler = HashedShots(list(task.fewshot_docs()), name, seed)
     items = _items(order, name, task, seed)
+    needed = _needed_fields(task, items[0].doc)
     for place, item in enumerate(items):
-        _refuse_missing_fields(task, f"task {name!r}, item {place}", item.doc)
+        _refuse_missing_fields(needed, f"task {name!r}, item {place}", item.doc)
         _refuse_unanswerable(task, f"task {name!r}, item {place}", item.doc)
         if isinstance(sampler, HashedShots):
             sampler.asked = item.name.partition("-")[0]
@@ -387,15 +388,21 @@ def gold_places(task: Any, doc: Any) -> list[int]:
     return places
 
 
-def _refuse_missing_fields(task: Any, what: str, doc: Mapping[str, Any]) -> None:
-    """Refuse an item without a field that its prompt or answer is made of: in its place would stand ``None``."""
-    for key in ("doc_to_text", "doc_to_target"):
-        said = getattr(task.config, key)
-        if not isinstance(said, str):
-            continue
-        for field_name in [said] if said in doc else written_fields(said):
-            if doc.get(field_name, "") is None:
-                raise MeasurementError(f"{what}: its field {field_name!r}, which {key} is made of, is missing or null")
+def _needed_fields(task: Any, doc: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return each field that prompts or answers are made of in any case, with what of the task says so.
+
+    All items of a task have the same fields; those that one lacks are null.
+    """
+    said = [(key, getattr(task.config, key)) for key in ("doc_to_text", "doc_to_target")]
+    texts = [(key, text) for key, text in said if isinstance(text, str)]
+    return [(name, key) for key, text in texts for name in ([text] if text in doc else written_fields(text))]
+
+
+def _refuse_missing_fields(needed: Sequence[tuple[str, str]], what: str, doc: Mapping[str, Any]) -> None:
+    """Refuse an item without a field that it needs: in its place would stand ``None``."""
+    for name, key in needed:
+        if doc.get(name, "") is None:
+            raise MeasurementError(f"{what}: its field {name!r}, which {key} is made of, is missing or null")
 
 
 def _refuse_unanswerable(task: Any, what: str, doc: Any) -> None:

@@ -1,6 +1,7 @@
 """Where every arm of an experiment stands beside the base model, and which options make it what it is."""
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 from lingraft.measure.comparison import Level, Quantity
 from lingraft.measure.paired import Estimate
@@ -100,14 +101,16 @@ def settings_table(experiment: Experiment) -> Html:
 def _cost_table(experiment: Experiment) -> Html:
     """Return what every arm's training took, where it is recorded, as the mean of its runs."""
     # The averaged weights of a run are an arm too, and cost what its raw ones do.
-    trained = {tuple(run.folder for run in runs): (arm, runs) for arm, runs in reversed([*experiment.runs.items()])}
+    trained: dict[tuple[Path, ...], tuple[str, tuple[Contender, ...]]] = {}
+    for arm, runs in experiment.runs.items():
+        trained.setdefault(tuple(run.folder for run in runs), (arm, runs))
     rows = [
         (
             isolated(arm),
             _mean([_recorded(run, "seconds/stage", sum) for run in runs], format_duration),
             _mean([_recorded(run, "peak_memory_bytes", max) for run in runs], _gibibytes),
         )
-        for arm, runs in reversed([*trained.values()])
+        for arm, runs in trained.values()
     ]
     if all(cells == ["–", "–"] for _, *cells in rows):
         return Html("")

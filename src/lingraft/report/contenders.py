@@ -152,9 +152,10 @@ def _read(name: str, folder: Path) -> Contender:
         raise _UnfinishedError(f"its items cannot be read: {error}") from error
     if recipe.measure.checkpoint_rule == "averaged" and not any(item.averaged for item in items):
         raise _UnfinishedError("measure.checkpoint_rule is averaged, and no averaged weights were measured")
-    if not items and (path := run.path("items.jsonl")).is_file() and path.stat().st_size:
-        raise _UnfinishedError("its items.jsonl holds no whole record: it is damaged")
     if not items:
+        path = run.path("items.jsonl")
+        if path.is_file() and path.stat().st_size:
+            raise _UnfinishedError("its items.jsonl holds no whole record: it is damaged")
         raise _UnfinishedError("it has no items.jsonl: it was run before items were kept, and must be run anew")
     path = run.path("vocabulary", "tokenizer.json")
     return Contender(name, folder, recipe, read_record(folder), items, hash_file(path) if path.is_file() else "")

@@ -121,8 +121,7 @@ def summarise(
         Finding(f"The vocabulary check “{name}” gave a warning; it does not decide.", State.UNCLEAR)
         for name in warned_gates
     )
-    wrote = _writing_findings(rows)
-    lost = (*checks, *warned, *wrote, *_drift_finding(rows, source), *_shift_finding(rows))
+    lost = (*checks, *warned, *_writing_findings(rows), *_drift_finding(rows, source), *_shift_finding(rows))
     seen = max((r.tokens for r in rows if r.stage not in UNTRAINED), default=0)
     verdict = _verdict(gained[0].state, [c.state for c in checks], planned_tokens is not None and seen < planned_tokens)
     notes = [_BITS, _CAUTION, _limits(limits), *([_YARDSTICK] if any("Weights moved" in f.text for f in lost) else [])]
